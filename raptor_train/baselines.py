@@ -1,0 +1,85 @@
+"""What RAPTOR is compared with, from the same parts: one stream over everything, and no privacy at all."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from raptor_acct import SubsampledGaussian, ledger
+from raptor_acct._validate import number, whole
+from raptor_train.adapters.base import AdaptedModel
+from raptor_train.records import Records
+from raptor_train.roles import Role
+from raptor_train.step import Stream
+from raptor_train.trainer import CLIP_HINT, Trainer, check_private
+
+
+def everything(adapted: AdaptedModel) -> Role:
+    """Both roles as one: clipped together, every activated expert gets the record's gradient."""
+    return Role(name="all", layers=(*adapted.shared.layers, *adapted.expert.layers))
+
+
+def make_monolithic(
+    adapted: AdaptedModel,
+    optimizer: torch.optim.Optimizer,
+    records: Records,
+    mechanism: SubsampledGaussian,
+    *,
+    clip_norm: float,
+    ledger_path: str | Path,
+    probe: Records,
+    role: Role | None = None,
+    micro_batch_size: int = 64,
+    seed: int | None = None,
+) -> Trainer:
+    """Standard DP training: one clip norm, one noise multiplier and the denominator B for all parameters.
+
+    Args:
+        adapted: The adapted model, usually with the experts of all sparse layers (paper: "Monolithic DP-Adam LoRA").
+        optimizer: A torch optimizer over exactly the parameters of ``role``.
+        records: The private records.
+        mechanism: The one calibrated stream.
+        clip_norm: C, chosen on public data.
+        ledger_path: A new file for the charges.
+        probe: A few public records for the independence check.
+        role: What to train; all of both roles by default.
+        micro_batch_size: Records that go through the model at once.
+        seed: None for fresh entropy.
+
+    Raises:
+        ValueError: Naming the condition that fails and what to change; before anything is spent.
+        RecordsCoupled: If a record's gradient depends on anything but the record.
+
+    **Guarantee.** ``mechanism.guarantee()`` for add/remove neighbours.
+    """
+    number("clip_norm", clip_norm, "(0, inf)", hint=CLIP_HINT)
+    batch = mechanism.sampling_probability * len(records)
+    stream = Stream.private(role or everything(adapted), mechanism, clip_norm=clip_norm, denominator=batch)
+    whole("micro_batch_size", micro_batch_size)
+    check_private(adapted, [stream], optimizer, records, probe)
+    charges = ledger.Ledger(ledger_path)
+    return Trainer(adapted, optimizer, records, [stream], charges=charges, micro_batch_size=micro_batch_size, seed=seed)
+
+
+def make_non_private(
+    adapted: AdaptedModel,
+    optimizer: torch.optim.Optimizer,
+    records: Records,
+    *,
+    sampling_probability: float,
+    num_steps: int,
+    micro_batch_size: int = 64,
+    seed: int | None = None,
+) -> Trainer:
+    """The same loop without clipping and noise: the upper reference. Its weights carry no guarantee."""
+    stream = Stream(
+        role=everything(adapted),
+        sampling_probability=sampling_probability,
+        noise_multiplier=0.0,
+        num_steps=num_steps,
+        clip_norm=math.inf,
+        denominator=sampling_probability * len(records),
+    )
+    return Trainer(adapted, optimizer, records, [stream], charges=None, micro_batch_size=micro_batch_size, seed=seed)

@@ -1,0 +1,122 @@
+"""What is measured on public text before training: routing of every sparse layer, gradient norms of every role.
+
+None of this touches a private record, so none of it costs privacy (theory.md §7, condition 6).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from raptor_acct import RoutingStats
+from raptor_acct._validate import number
+from raptor_train.adapters.base import AdaptedModel
+from raptor_train.adapters.switch import router_gates
+from raptor_train.baselines import make_non_private
+from raptor_train.clipping import RecordGradients, record_norms
+from raptor_train.modeling import EncoderClassifier
+from raptor_train.owner import owner_of
+from raptor_train.records import Records
+from raptor_train.roles import Role
+from raptor_train.step import current_owners, record_gradients
+
+
+def measure_routing(
+    model: EncoderClassifier, records: Records, *, micro_batch_size: int = 256, progress: bool = False
+) -> dict[int, RoutingStats]:
+    """Count the records that each expert owns, at every sparse layer.
+
+    Args:
+        model: The starting model.
+        records: Public records; labels are ignored.
+        micro_batch_size: Records that go through the model at once.
+        progress: Show a bar.
+
+    Returns:
+        Routing statistics keyed by the layer's real number.
+    """
+    owners: dict[int, list[torch.Tensor]] = {}
+    bar = tqdm(total=len(records), desc="routing public text", unit="record", disable=not progress)
+    for _, part in records.micro_batches(micro_batch_size):
+        for layer, gates in router_gates(model, part.input_ids, part.attention_mask).items():
+            owners.setdefault(layer, []).append(owner_of(gates, part.attention_mask))
+        bar.update(len(part))
+    bar.close()
+    num_experts = int(model.encoder.config.num_experts)
+    return {layer: RoutingStats.from_owners(torch.cat(o).numpy(), num_experts) for layer, o in owners.items()}
+
+
+@dataclass(frozen=True)
+class GradientNorms:
+    """Per-record gradient norms of one role on public records, [records]."""
+
+    role: str
+    norms: npt.NDArray[np.float64]
+
+    def clip_norm(self, quantile: float) -> float:
+        """The clip norm that leaves the share ``quantile`` of these records unclipped."""
+        return float(np.quantile(self.norms, number("quantile", quantile, "(0, 1)")))
+
+    def share_clipped(self, clip_norm: float) -> float:
+        """Share of these records whose gradient is longer than ``clip_norm``."""
+        return float(np.mean(self.norms > clip_norm))
+
+    def to_dict(self) -> dict[str, float | str]:
+        """The role's name and the 10, 50 and 90 % points."""
+        low, middle, high = np.quantile(self.norms, [0.1, 0.5, 0.9])
+        return {"role": self.role, "p10": float(low), "p50": float(middle), "p90": float(high)}
+
+
+def measure_norms(
+    adapted: AdaptedModel,
+    roles: Sequence[Role],
+    records: Records,
+    *,
+    cycles: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int = 0,
+) -> dict[str, GradientNorms]:
+    """Rehearse training on public records without noise, then measure each role's per-record gradient norms.
+
+    At the zero head every gradient below it vanishes, so norms at the start say nothing; a few steps on public
+    labels show what training will meet. The rehearsal runs on a copy: ``adapted`` stays as it is.
+
+    Args:
+        adapted: The model with its roles.
+        roles: Roles of ``adapted`` to measure.
+        records: Public labelled records; the second half is measured, the first half rehearsed on.
+        cycles: Steps of the rehearsal.
+        batch_size: Expected batch of the rehearsal.
+        learning_rate: Adam's, in the rehearsal.
+        seed: Of the rehearsal's batches.
+
+    Returns:
+        The norms, keyed by the role's name. A record's norm in a role with owners is that of its owner's block.
+    """
+    memo: dict[int, object] = {}
+    twin = copy.deepcopy(adapted, memo)
+    twin_roles = [copy.deepcopy(role, memo) for role in roles]
+    half = len(records) // 2
+    order = torch.arange(len(records))
+    optimizer = torch.optim.Adam([*twin.shared.parameters, *twin.expert.parameters], lr=learning_rate)
+    rehearsal = records.take(order[:half])
+    q = min(1.0, batch_size / half)
+    make_non_private(twin, optimizer, rehearsal, sampling_probability=q, num_steps=cycles, seed=seed).run()
+    held_out = records.take(order[half:])
+    return {role.name: GradientNorms(role.name, _norms(twin, role, held_out)) for role in twin_roles}
+
+
+def _norms(adapted: AdaptedModel, role: Role, records: Records) -> npt.NDArray[np.float64]:
+    norms = []
+    for _, part in records.micro_batches(64):
+        owner = current_owners(adapted, part) if role.owned else None
+        tape = record_gradients(role, adapted, part, owner=owner)
+        norms.append(record_norms([RecordGradients(rows) for rows in tape.rows], len(part)))
+    return torch.cat(norms).double().numpy()
