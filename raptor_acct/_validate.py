@@ -3,6 +3,7 @@
 import math
 import numbers
 from collections.abc import Collection
+from contextlib import suppress
 from functools import lru_cache
 
 
@@ -31,8 +32,10 @@ def number(name: str, value: object, interval: str, *, hint: str = "") -> float:
     ValueError: expected q in (0, 1], got q=1.3
     """
     low, high, low_closed, high_closed = _parse(interval)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    x = float(value) if real else math.nan  # type: ignore[arg-type]
+    x = math.nan
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an int beyond every float
+            x = float(value)
     above = x >= low if low_closed else x > low
     below = x <= high if high_closed else x < high
     if not (above and below):

@@ -1,0 +1,332 @@
+"""Noise for a privacy target, for one stream or for the two roles, and what given noise spends."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from raptor_acct._noise_search import least_noise
+from raptor_acct._validate import choice, number, whole
+from raptor_acct.adjacency import Adjacency, check_adjacency
+from raptor_acct.mechanisms import SAMPLINGS, RolePlan, Sampling, SubsampledGaussian
+
+Composition = Literal["basic", "joint"]
+Keep = Literal["ratio", "shared", "expert"]
+COMPOSITIONS: tuple[Composition, ...] = ("basic", "joint")
+KEEPS: tuple[Keep, ...] = ("ratio", "shared", "expert")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The noise of both roles, and what it spends. Unpacks as ``sigma_shared, sigma_expert``. All values are public.
+
+    Attributes:
+        plan: The calibrated plan.
+        eps: The target that was asked for.
+        delta: The total delta.
+        rho: Share of the budget given to the shared stream.
+        delta_share: Share of delta given to the shared stream in the basic split.
+        composition: "basic" or "joint".
+        keep: How the slack was handed back; None for the basic composition.
+        adjacency: Which data sets count as neighbours.
+        epsilon_shared: Upper bound on what the shared stream spends alone, at its share of delta.
+        epsilon_expert: The same for the experts.
+        epsilon: Upper bound on what both spend together at ``delta``; never above ``eps``.
+    """
+
+    plan: RolePlan
+    eps: float
+    delta: float
+    rho: float
+    delta_share: float
+    composition: Composition
+    keep: Keep | None
+    adjacency: Adjacency
+    epsilon_shared: float
+    epsilon_expert: float
+    epsilon: float
+
+    @property
+    def sigma_shared(self) -> float:
+        """Noise multiplier of the shared stream."""
+        return self.plan.shared.noise_multiplier
+
+    @property
+    def sigma_expert(self) -> float:
+        """Noise multiplier of the experts."""
+        return self.plan.expert.noise_multiplier
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.sigma_shared, self.sigma_expert))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON, with the two noise multipliers at the top."""
+        return {"sigma_shared": self.sigma_shared, "sigma_expert": self.sigma_expert, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What two streams spend. All values are public.
+
+    Attributes:
+        epsilon: Upper bound on what both spend together at ``delta``.
+        epsilon_shared: Upper bound on what the shared stream spends alone, at half of ``delta``.
+        epsilon_expert: The same for the experts. The sum of the two is what basic composition reports.
+        delta: The total delta.
+        adjacency: Which data sets count as neighbours.
+        plan: The plan.
+    """
+
+    epsilon: float
+    epsilon_shared: float
+    epsilon_expert: float
+    delta: float
+    adjacency: Adjacency
+    plan: RolePlan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
+        return asdict(self)
+
+
+def default_delta(num_records: int) -> float:
+    """Return ``num_records ** -1.1``, the paper's delta.
+
+    Raises:
+        ValueError: If ``num_records`` is not a whole number of at least 2.
+
+    >>> default_delta(67349)
+    4.8846756719704545e-06
+    """
+    return float(whole("num_records", num_records, low=2) ** -1.1)
+
+
+def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency: Adjacency = "add_remove") -> float:
+    """Return the least noise multiplier of a single stream that is certified (eps, delta)-private.
+
+    Args:
+        eps: The target, above 0.
+        delta: The target, in (0, 1).
+        q: Sampling probability of a record, in (0, 1].
+        steps: Number of releases.
+        adjacency: Which data sets count as neighbours.
+
+    Raises:
+        ValueError: If an argument is outside its range, or the target outside what the accountant can certify.
+
+    >>> round(calibrate_sigma(1.0, 1e-5, q=0.01, steps=1000), 3)
+    1.415
+    """
+    eps, delta = _check_target(eps, delta)
+    stream = SubsampledGaussian(
+        num_steps=whole("steps", steps), sampling_probability=_check_q("q", q), noise_multiplier=1.0
+    )
+    return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency)).noise_multiplier
+
+
+def calibrate_sigmas(
+    eps: float,
+    delta: float,
+    rho: float,
+    q: float | tuple[float, float],
+    steps: int | tuple[int, int],
+    *,
+    composition: Composition = "basic",
+    keep: Keep = "ratio",
+    delta_share: float = 0.5,
+    adjacency: Adjacency = "add_remove",
+    sampling: Sampling = "independent",
+) -> Calibration:
+    """Return the noise multipliers of the shared and the expert stream for a total of (eps, delta).
+
+    "basic" gives the streams (rho eps, delta_share delta) and the rest, as the paper does (theory P2). Together they
+    then spend less than eps. "joint" hands that slack back (P3), in one of three ways, all spending exactly eps.
+
+    Args:
+        eps: Total epsilon, above 0.
+        delta: Total delta, in (0, 1); see :func:`default_delta`.
+        rho: Share of epsilon given to the shared stream in the basic split, in (0, 1).
+        q: Sampling probability of a record, in (0, 1]; a pair is (shared, expert).
+        steps: Number of releases; a pair is (shared, expert).
+        composition: "basic" or "joint".
+        keep: For "joint": "ratio" scales both noises by one factor; "shared" leaves the shared noise at the basic
+            split's value and lowers the experts'; "expert" is the other way round.
+        delta_share: Share of delta given to the shared stream in the basic split, in (0, 1).
+        adjacency: "add_remove" or "replace_one".
+        sampling: "independent" samples, or "same_batch": both streams release from one sample. That is one mechanism
+            (P4), so the basic split only fixes where ``keep`` starts from.
+
+    Returns:
+        The plan and what it spends. Each noise is at most about 1e-4 above the least possible, where steps are many
+        and delta is well above the accountant's rounding; never below it.
+
+    Raises:
+        ValueError: If an argument is outside its range, or a target outside what the accountant can certify; the
+            message says which stream and which bound.
+
+    Guarantee:
+        The returned plan is certified (eps, delta)-private by the accountant that ``plan.guarantee`` uses, under the
+        assumptions of :class:`RolePlan` and :func:`parallel_across_experts`.
+
+    >>> sigma_shared, sigma_expert = calibrate_sigmas(1.0, default_delta(67349), 0.9, 1000 / 67349, 1347)
+    >>> round(sigma_shared, 2), round(sigma_expert, 1)
+    (2.57, 18.7)
+    >>> joint = calibrate_sigmas(1.0, 1e-5, 0.9, q=1, steps=1, composition="joint", keep="shared")
+    >>> round(joint.sigma_shared, 3), round(joint.sigma_expert, 3)
+    (4.278, 7.621)
+    """
+    eps, delta = _check_target(eps, delta)
+    rho = number("rho", rho, "(0, 1)", hint="rho is the share of eps given to the shared stream")
+    delta_share = number("delta_share", delta_share, "(0, 1)")
+    choice("composition", composition, COMPOSITIONS)
+    choice("keep", keep, KEEPS)
+    choice("sampling", sampling, SAMPLINGS)
+    adjacency = check_adjacency(adjacency)
+    if sampling == "same_batch" and composition == "basic":
+        raise ValueError(
+            'expected composition="joint" with sampling="same_batch": two releases from one batch are a single '
+            "mechanism, and adding the epsilons of two under-counts it (P4)"
+        )
+    start = _plan(1.0, 1.0, q, steps, sampling)
+    basic = replace(
+        start,
+        shared=_calibrated(start.shared, "shared", rho * eps, delta_share * delta, adjacency),
+        expert=_calibrated(start.expert, "expert", (1 - rho) * eps, (1 - delta_share) * delta, adjacency),
+    )
+    plan = basic if composition == "basic" else _without_slack(basic, keep, eps, delta, adjacency)
+    return Calibration(
+        plan=plan,
+        eps=eps,
+        delta=delta,
+        rho=rho,
+        delta_share=delta_share,
+        composition=composition,
+        keep=keep if composition == "joint" else None,
+        adjacency=adjacency,
+        **_spending(plan, delta, delta_share, adjacency),
+    )
+
+
+def hand_back_slack(basic: Calibration, keep: Keep = "ratio") -> Calibration:
+    """Return the joint calibration that starts from an existing basic one, without its searches (theory P3).
+
+    Args:
+        basic: What ``calibrate_sigmas(..., composition="basic")`` returned.
+        keep: As in :func:`calibrate_sigmas`.
+
+    Raises:
+        ValueError: If ``basic`` is a joint calibration, or ``keep`` is unknown.
+
+    >>> basic = calibrate_sigmas(1.0, 1e-5, 0.9, q=1, steps=1)
+    >>> joint = hand_back_slack(basic, "shared")
+    >>> round(basic.epsilon, 3), round(basic.sigma_expert / joint.sigma_expert, 1)
+    (0.869, 4.3)
+    """
+    choice("basic.composition", basic.composition, ("basic",))
+    choice("keep", keep, KEEPS)
+    plan = _without_slack(basic.plan, keep, basic.eps, basic.delta, basic.adjacency)
+    joint = replace(basic, plan=plan, composition="joint", keep=keep)
+    return replace(joint, **_spending(plan, basic.delta, basic.delta_share, basic.adjacency))  # type: ignore[arg-type]
+
+
+def privacy_spent(
+    sigma_shared: float,
+    sigma_expert: float,
+    q: float | tuple[float, float],
+    steps: int | tuple[int, int],
+    *,
+    delta: float,
+    adjacency: Adjacency = "add_remove",
+    sampling: Sampling = "independent",
+) -> Spent:
+    """Return what two streams with the given noise spend; arguments as in :func:`calibrate_sigmas`.
+
+    Raises:
+        ValueError: If an argument is outside its range, or delta below what the accountant can certify.
+
+    >>> spent = privacy_spent(2.57316138, 18.7071945, 1000 / 67349, 1347, delta=4.8846756719704545e-06)
+    >>> round(spent.epsilon, 3), round(spent.epsilon_shared, 3), round(spent.epsilon_expert, 3)
+    (0.87, 0.9, 0.1)
+    """
+    sigma_shared = number("sigma_shared", sigma_shared, "(0, inf)")
+    sigma_expert = number("sigma_expert", sigma_expert, "(0, inf)")
+    delta, adjacency = _check_delta(delta), check_adjacency(adjacency)
+    plan = _plan(sigma_shared, sigma_expert, q, steps, sampling)
+    return Spent(delta=delta, adjacency=adjacency, plan=plan, **_spending(plan, delta, 0.5, adjacency))
+
+
+def _spending(plan: RolePlan, delta: float, delta_share: float, adjacency: Adjacency) -> dict[str, float]:
+    """Return what the plan and each stream alone spend, under the names of the result's fields."""
+    return {
+        "epsilon": plan.guarantee(adjacency).epsilon(delta),
+        "epsilon_shared": plan.shared.guarantee(adjacency).epsilon(delta_share * delta),
+        "epsilon_expert": plan.expert.guarantee(adjacency).epsilon((1 - delta_share) * delta),
+    }
+
+
+def _check_delta(delta: float) -> float:
+    hint = "did you swap eps and delta?" if isinstance(delta, int | float) and delta >= 1 else ""
+    delta = number("delta", delta, "(0, 1)", hint=hint)
+    if delta >= 1e-2:
+        warnings.warn(
+            f"delta={delta:g} lets each record leak outright with about that probability; use at most 1/num_records",
+            stacklevel=4,
+        )
+    return delta
+
+
+def _check_target(eps: float, delta: float) -> tuple[float, float]:
+    return number("eps", eps, "(0, inf)"), _check_delta(delta)
+
+
+def _plan(
+    sigma_shared: float,
+    sigma_expert: float,
+    q: float | tuple[float, float],
+    steps: int | tuple[int, int],
+    sampling: Sampling,
+) -> RolePlan:
+    q_shared, q_expert = (_check_q(name, value) for name, value in _pair("q", q))
+    steps_shared, steps_expert = (whole(name, value) for name, value in _pair("steps", steps))
+    return RolePlan(
+        shared=SubsampledGaussian(num_steps=steps_shared, sampling_probability=q_shared, noise_multiplier=sigma_shared),
+        expert=SubsampledGaussian(num_steps=steps_expert, sampling_probability=q_expert, noise_multiplier=sigma_expert),
+        sampling=sampling,
+    )
+
+
+def _check_q(name: str, value: Any) -> float:
+    return number(name, value, "(0, 1]", hint="q is the expected batch size divided by the number of records")
+
+
+def _pair(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return what to call, and the value for, the shared and the expert stream."""
+    if not isinstance(value, tuple | list):
+        return [(name, value), (name, value)]
+    if len(value) != 2:
+        raise ValueError(f"expected {name} to be one number or a pair (shared, expert), got {name}={value!r}")
+    return [(f"{name}[0]", value[0]), (f"{name}[1]", value[1])]
+
+
+def _calibrated(
+    stream: SubsampledGaussian, role: str, eps: float, delta: float, adjacency: Adjacency
+) -> SubsampledGaussian:
+    """Return ``stream`` with the least noise that meets the target."""
+    names = (f"the {role} stream", "delta")
+    noise = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, names=names)
+    return replace(stream, noise_multiplier=noise)
+
+
+def _without_slack(basic: RolePlan, keep: Keep, eps: float, delta: float, adjacency: Adjacency) -> RolePlan:
+    """Return ``basic`` with its noise changed, in the way ``keep`` says, until the total is just (eps, delta)."""
+    ratio = basic.expert.noise_multiplier / basic.shared.noise_multiplier
+
+    def family(noise: float) -> RolePlan:
+        shared = replace(basic.shared, noise_multiplier=noise)
+        if keep == "expert":
+            return replace(basic, shared=shared)
+        expert = replace(basic.expert, noise_multiplier=noise if keep == "shared" else noise * ratio)
+        return replace(basic, expert=expert) if keep == "shared" else replace(basic, shared=shared, expert=expert)
+
+    names = (f'the joint plan with keep="{keep}"', "delta")
+    return family(least_noise(family, eps, delta, adjacency, names=names))

@@ -1,0 +1,79 @@
+"""Everything that shapes a demo run; all of it public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raptor_acct._validate import number, whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to run.
+
+    The training settings were chosen on public text: IMDb snippets with IMDb labels stood in for the private task
+    (``benchmarks/tune_demo.py``), for RAPTOR and for the monolithic run with the same number of trials.
+
+    Attributes:
+        eps: Total ε.
+        rho: Share of ε for the shared stream in the basic split.
+        batch_size: Expected Poisson batch B.
+        cycles: RAPTOR's cycles T; each is one shared and one expert release.
+        rank: LoRA rank of both roles.
+        scale_shared: LoRA scale of the shared role.
+        scale_expert: LoRA scale of the expert role.
+        rehearsal_cycles: Non-private steps on public records before public gradient norms are measured.
+        clip_quantile: Share of public records that the clip norms leave unclipped.
+        learning_rate_shared: Adam's, for the shared role.
+        learning_rate_expert: Adam's, for the expert role.
+        monolithic_steps: Steps of the monolithic run (it draws one batch a step, RAPTOR two a cycle).
+        monolithic_learning_rate: Adam's, for the monolithic run.
+        non_private_learning_rate: Adam's, for the non-private run.
+        max_length: Tokens kept of each record.
+        num_public: Public snippets for routing and gradient norms.
+        num_private: Private records to use; None for all.
+        seed: Of coins, noise and adapters. A demonstration's seed is known, so its run can be replayed; set None
+            in :func:`raptor_train.trainer.make_private` for a private run.
+        num_threads: Of torch; None leaves it alone.
+    """
+
+    eps: float = 8.0
+    rho: float = 0.9
+    batch_size: int = 512
+    cycles: int = 40
+    rank: int = 4
+    scale_shared: float = 1.0
+    scale_expert: float = 1.0
+    rehearsal_cycles: int = 12
+    clip_quantile: float = 0.5
+    learning_rate_shared: float = 0.01
+    learning_rate_expert: float = 0.003
+    monolithic_steps: int = 40
+    monolithic_learning_rate: float = 0.01
+    non_private_learning_rate: float = 0.003
+    max_length: int = 48
+    num_public: int = 2000
+    num_private: int | None = None
+    seed: int = 0
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        number("eps", self.eps, "(0, inf)")
+        number("rho", self.rho, "(0, 1)")
+        for name in (
+            "batch_size",
+            "cycles",
+            "rank",
+            "monolithic_steps",
+            "max_length",
+            "num_public",
+            "rehearsal_cycles",
+        ):
+            whole(name, getattr(self, name))
+        whole("seed", self.seed, low=0)
+        if self.num_private is not None:
+            whole("num_private", self.num_private)
+
+    def sampling_probability(self, num_records: int) -> float:
+        """Sampling probability B/N, at most 1."""
+        return min(1.0, self.batch_size / num_records)

@@ -1,0 +1,90 @@
+"""The ledger: what is on disk adds up to what was spent, and damage is seen."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from raptor_acct import RolePlan, SubsampledGaussian
+from raptor_acct.ledger import Ledger, LedgerDamaged, replay, streams
+
+
+def charge(ledger: Ledger, stream: str = "shared", sigma: float = 1.0) -> None:
+    ledger.append(stream=stream, noise_multiplier=sigma, sampling_probability=0.01, clip_norm=1.0)
+
+
+def filled(path: Path, cycles: int = 5) -> Path:
+    ledger = Ledger(path)
+    for _ in range(cycles):
+        charge(ledger, "shared", 1.0)
+        charge(ledger, "expert", 2.0)
+    return path
+
+
+def test_a_replay_gives_the_plans_epsilon(tmp_path: Path) -> None:
+    plan = RolePlan(
+        shared=SubsampledGaussian(num_steps=5, sampling_probability=0.01, noise_multiplier=1.0),
+        expert=SubsampledGaussian(num_steps=5, sampling_probability=0.01, noise_multiplier=2.0),
+    )
+    guarantee = replay(filled(tmp_path / "ledger"))
+    assert guarantee.epsilon(1e-5) == pytest.approx(plan.guarantee().epsilon(1e-5), rel=1e-9)
+    assert guarantee.adjacency == "add_remove"
+    assert replay(tmp_path / "ledger", adjacency="replace_one").epsilon(1e-5) > guarantee.epsilon(1e-5)
+
+
+def test_every_line_is_readable_before_the_next_is_written(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    for i in range(1, 4):
+        charge(ledger)
+        assert streams(tmp_path / "ledger")["shared", 1.0, 0.01].num_steps == i
+
+
+def test_a_torn_last_line_counts_as_a_release_of_every_stream(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger")
+    path.write_text(path.read_text()[:-20])  # the last expert line
+    assert {key[0]: m.num_steps for key, m in streams(path).items()} == {"shared": 6, "expert": 5}
+
+
+@pytest.mark.parametrize("damage", ["drop", "swap", "edit", "garbage", "format"])
+def test_damage_anywhere_else_is_refused(tmp_path: Path, damage: str) -> None:
+    path = filled(tmp_path / "ledger")
+    lines = path.read_text().splitlines()
+    if damage == "drop":
+        del lines[3]
+    elif damage == "swap":
+        lines[3], lines[4] = lines[4], lines[3]
+    elif damage == "edit":
+        lines[3] = json.dumps({**json.loads(lines[3]), "noise_multiplier": 9.0})
+    elif damage == "garbage":
+        lines[3] = "{"
+    else:
+        lines[0] = json.dumps({"format": "other", "previous": ""})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(LedgerDamaged, match="line"):
+        replay(path)
+
+
+def test_a_ledger_is_never_overwritten(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger")
+    with pytest.raises(FileExistsError):
+        Ledger(path)
+
+
+def test_an_empty_ledger_has_spent_nothing_and_says_so(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger")
+    with pytest.raises(ValueError, match="nothing was released"):
+        replay(tmp_path / "ledger")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("noise_multiplier", 0.0), ("sampling_probability", 1.5), ("clip_norm", math.inf), ("clip_norm", math.nan)],
+)
+def test_what_cannot_be_a_private_release_is_refused_and_not_written(tmp_path: Path, name: str, value: float) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    before = (tmp_path / "ledger").read_text()
+    entry = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clip_norm": 1.0, name: value}
+    with pytest.raises(ValueError, match=name):
+        ledger.append(stream="shared", **entry)
+    assert (tmp_path / "ledger").read_text() == before
