@@ -6,8 +6,9 @@ None of this touches a private record, so none of it costs privacy (theory.md §
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from raptor_train.owner import owner_of
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import current_owners, record_gradients
+
+Model = TypeVar("Model", bound=AdaptedModel)
 
 
 def measure_routing(
@@ -74,13 +77,13 @@ class GradientNorms:
 
 
 def measure_norms(
-    adapted: AdaptedModel,
+    adapted: Model,
     roles: Sequence[Role],
     records: Records,
     *,
     cycles: int,
     batch_size: int,
-    learning_rate: float,
+    optimizer: Callable[[Model], torch.optim.Optimizer],
     seed: int = 0,
 ) -> dict[str, GradientNorms]:
     """Rehearse training on public records without noise, then measure each role's per-record gradient norms.
@@ -94,7 +97,7 @@ def measure_norms(
         records: Public labelled records; the second half is measured, the first half rehearsed on.
         cycles: Steps of the rehearsal.
         batch_size: Expected batch of the rehearsal.
-        learning_rate: Adam's, in the rehearsal.
+        optimizer: Makes the rehearsal's optimizer for the copy.
         seed: Of the rehearsal's batches.
 
     Returns:
@@ -105,10 +108,9 @@ def measure_norms(
     twin_roles = [copy.deepcopy(role, memo) for role in roles]
     half = len(records) // 2
     order = torch.arange(len(records))
-    optimizer = torch.optim.Adam([*twin.shared.parameters, *twin.expert.parameters], lr=learning_rate)
     rehearsal = records.take(order[:half])
     q = min(1.0, batch_size / half)
-    make_non_private(twin, optimizer, rehearsal, sampling_probability=q, num_steps=cycles, seed=seed).run()
+    make_non_private(twin, optimizer(twin), rehearsal, sampling_probability=q, num_steps=cycles, seed=seed).run()
     held_out = records.take(order[half:])
     return {role.name: GradientNorms(role.name, _norms(twin, role, held_out)) for role in twin_roles}
 

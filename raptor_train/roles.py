@@ -29,9 +29,7 @@ class Role:
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
         """All trainable tensors of the role, in a fixed order."""
-        tensors: list[nn.Parameter | None] = []
-        for layer in self.layers:
-            tensors += [layer.weight, cast("nn.Parameter | None", layer.bias)]
+        tensors = [cast("nn.Parameter | None", t) for layer in self.layers for t in (layer.weight, layer.bias)]
         return tuple(p for p in tensors if p is not None and p.requires_grad)
 
     @property

@@ -111,7 +111,7 @@ class SwitchClassifier:
         layers: list[RecordedLinear] = []
         for block in _blocks(self.model):
             for name in PROJECTIONS:
-                layers += self._lora(block.layer[0].SelfAttention, name, lora, generator)
+                layers += self._lora(_attention(block), name, lora, generator)
         head = RecordedLinear.of(self.model.head).requires_grad_(True)
         self._replace(self.model, "head", head)
         return Role(name="shared", layers=(*layers, head))
@@ -162,7 +162,11 @@ def sparse_blocks(model: nn.Module) -> dict[int, switch.SwitchTransformersSparse
     """
     if not isinstance(model, EncoderClassifier):
         raise ValueError(f"expected an EncoderClassifier around a Switch encoder, got {type(model).__name__}")
-    blocks = {i: b.layer[-1].mlp for i, b in enumerate(_blocks(model)) if b.is_sparse}
+    blocks = {
+        i: cast("switch.SwitchTransformersSparseMLP", block.layer[-1].mlp)
+        for i, block in enumerate(_blocks(model))
+        if block.is_sparse
+    }
     if not blocks:
         raise ValueError(
             f"{type(model.encoder).__name__} has no sparse layer: its configuration has encoder_sparse_step=0"
@@ -172,6 +176,10 @@ def sparse_blocks(model: nn.Module) -> dict[int, switch.SwitchTransformersSparse
 
 def _blocks(model: EncoderClassifier) -> Iterable[switch.SwitchTransformersBlock]:
     return cast("Iterable[switch.SwitchTransformersBlock]", model.encoder.encoder.block)
+
+
+def _attention(block: switch.SwitchTransformersBlock) -> nn.Module:
+    return cast("nn.Module", block.layer[0].SelfAttention)
 
 
 @torch.no_grad()

@@ -73,6 +73,7 @@ def run_demo(settings: Settings, folder: Path, echo: Echo, *, progress: bool = T
         "public": runs.public_head(texts),
         "raptor": runs.raptor(settings, texts, selection.layer, joint, folder / "ledger.jsonl", progress),
         "monolithic": runs.monolithic(settings, texts, delta, folder / "ledger-monolithic.jsonl", progress),
+        "head": runs.head_only(settings, texts, delta, folder / "ledger-head.jsonl", progress),
         "non_private": runs.non_private(settings, texts, selection.layer, progress),
     }
     echo(clipping_words(outcomes))
@@ -124,11 +125,13 @@ def noise_words(settings: Settings, num_records: int, delta: float, basic: Calib
         [c.composition, f"{c.sigma_shared:.3f}", f"{c.sigma_expert:.3f}", f"{c.epsilon:.3f}"] for c in (basic, joint)
     ]
     header = ["composition", "sigma shared", "sigma expert", "eps spent together"]
+    less = basic.sigma_expert / joint.sigma_expert
     return (
-        f"N = {num_records}, delta = N^-1.1 = {delta:.2e}, expected batch {settings.batch_size}, {settings.cycles} "
-        f"cycles, rho = {settings.rho:g}\n{table(header, rows)}\n\nThe basic split (the paper's) adds up the two "
-        f"streams' eps and leaves part of the budget unspent. Composing their\nprivacy losses jointly turns that part into "
-        f"{basic.sigma_expert / joint.sigma_expert:.1f} times less expert noise; RAPTOR trains with the joint plan."
+        f"N = {num_records} records, expected batch {settings.batch_size}, {settings.cycles} cycles, "
+        f"rho = {settings.rho:g}, delta = N^-1.1 = {delta:.2e}\n\n{table(header, rows)}\n\n"
+        "The basic split (the paper's) adds up the two streams' eps and leaves part of the budget unspent.\n"
+        f"Composing their privacy losses jointly turns that part into {less:.1f} times less expert noise;\n"
+        "RAPTOR trains with the joint plan."
     )
 
 

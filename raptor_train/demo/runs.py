@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +96,7 @@ def raptor(
     shared, expert = measure(settings, texts, adapted, [adapted.shared, adapted.expert])
     trainer = make_private(
         adapted,
-        torch.optim.Adam(
-            [
-                {"params": adapted.shared.parameters, "lr": settings.learning_rate_shared},
-                {"params": adapted.expert.parameters, "lr": settings.learning_rate_expert},
-            ]
-        ),
+        optimizer_for(settings, adapted),
         texts.private,
         calibration.plan,
         clip_shared=shared.clip_norm,
@@ -116,15 +111,38 @@ def raptor(
 
 def monolithic(settings: Settings, texts: Texts, delta: float, ledger_path: Path, progress: bool) -> Outcome:
     """One DP stream over the head, every attention block and the experts of every sparse layer, at the same total ε."""
-    started = time.perf_counter()
-    steps, q = settings.monolithic_steps, settings.sampling_probability(len(texts.private))
-    sigma = calibrate_sigma(settings.eps, delta, q, steps)
     adapted = adapt(settings, tuple(sparse_blocks(load_demo_model())))
-    role = everything(adapted)
+    rate = settings.learning_rate_monolithic
+    settings = replace(settings, learning_rate_shared=rate, learning_rate_expert=rate)
+    return _one_stream("monolithic DP", settings, texts, adapted, everything(adapted), delta, ledger_path, progress)
+
+
+def head_only(settings: Settings, texts: Texts, delta: float, ledger_path: Path, progress: bool) -> Outcome:
+    """One DP stream over the head alone, on the frozen model: hard to beat where the features already suffice."""
+    adapted = adapt(settings, tuple(sparse_blocks(load_demo_model()))[-1:])
+    role = Role(name="head", layers=adapted.shared.layers[-1:])
+    for parameter in everything(adapted).parameters:
+        parameter.requires_grad_(any(parameter is kept for kept in role.parameters))
+    return _one_stream("DP head alone", settings, texts, adapted, role, delta, ledger_path, progress)
+
+
+def _one_stream(
+    name: str,
+    settings: Settings,
+    texts: Texts,
+    adapted: SwitchClassifier,
+    role: Role,
+    delta: float,
+    ledger_path: Path,
+    progress: bool,
+) -> Outcome:
+    started = time.perf_counter()
+    steps, q = settings.one_stream_steps, settings.sampling_probability(len(texts.private))
+    sigma = calibrate_sigma(settings.eps, delta, q, steps)
     (clipping,) = measure(settings, texts, adapted, [role])
     trainer = make_monolithic(
         adapted,
-        torch.optim.Adam(role.parameters, lr=settings.monolithic_learning_rate),
+        optimizer_for(settings, adapted),
         texts.private,
         SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma),
         clip_norm=clipping.clip_norm,
@@ -133,8 +151,8 @@ def monolithic(settings: Settings, texts: Texts, delta: float, ledger_path: Path
         role=role,
         seed=settings.seed,
     )
-    trainer.run(progress=progress, description="monolithic DP")
-    return _finish("monolithic DP", trainer, adapted, texts, started, delta, (clipping,))
+    trainer.run(progress=progress, description=name.ljust(13))
+    return _finish(name, trainer, adapted, texts, started, delta, (clipping,))
 
 
 def non_private(settings: Settings, texts: Texts, layer: int, progress: bool) -> Outcome:
@@ -142,7 +160,7 @@ def non_private(settings: Settings, texts: Texts, layer: int, progress: bool) ->
     started, adapted = time.perf_counter(), adapt(settings, (layer,))
     trainer = make_non_private(
         adapted,
-        torch.optim.Adam(everything(adapted).parameters, lr=settings.non_private_learning_rate),
+        optimizer_for(settings, adapted),
         texts.private,
         sampling_probability=settings.sampling_probability(len(texts.private)),
         num_steps=settings.cycles,
@@ -164,6 +182,17 @@ def adapt(settings: Settings, layers: tuple[int, ...]) -> SwitchClassifier:
     )
 
 
+def optimizer_for(settings: Settings, adapted: SwitchClassifier) -> torch.optim.Optimizer:
+    """Adam over what is trainable: head, the shared role's adapters and the experts', each with its own rate."""
+    *adapters, head = adapted.shared.layers
+    groups = [
+        (settings.learning_rate_head, Role(name="head", layers=(head,))),
+        (settings.learning_rate_shared, Role(name="shared", layers=tuple(adapters))),
+        (settings.learning_rate_expert, adapted.expert),
+    ]
+    return torch.optim.Adam([{"params": role.parameters, "lr": rate} for rate, role in groups if role.parameters])
+
+
 def measure(settings: Settings, texts: Texts, adapted: SwitchClassifier, roles: Sequence[Role]) -> list[Clipping]:
     """Clip norms of ``roles`` from the gradients of public records."""
     public = texts.public.take(torch.arange(settings.num_public))
@@ -173,7 +202,7 @@ def measure(settings: Settings, texts: Texts, adapted: SwitchClassifier, roles: 
         public,
         cycles=settings.rehearsal_cycles,
         batch_size=128,
-        learning_rate=settings.non_private_learning_rate,
+        optimizer=lambda twin: optimizer_for(settings, twin),
     )
     scales = {"shared": settings.scale_shared, "expert": settings.scale_expert}
     return [

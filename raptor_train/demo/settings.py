@@ -24,38 +24,36 @@ class Settings:
         scale_expert: LoRA scale of the expert role.
         rehearsal_cycles: Non-private steps on public records before public gradient norms are measured.
         clip_quantile: Share of public records that the clip norms leave unclipped.
-        learning_rate_shared: Adam's, for the shared role.
-        learning_rate_expert: Adam's, for the expert role.
-        monolithic_steps: Steps of the monolithic run (it draws one batch a step, RAPTOR two a cycle).
-        monolithic_learning_rate: Adam's, for the monolithic run.
-        non_private_learning_rate: Adam's, for the non-private run.
+        learning_rate_head: Adam's, for the head, in every run.
+        learning_rate_shared: Adam's, for the adapters of the shared role.
+        learning_rate_expert: Adam's, for the adapters of the expert role.
+        one_stream_steps: Steps of the monolithic run and of the head alone (one batch a step, RAPTOR two a cycle).
+        learning_rate_monolithic: Adam's, for all adapters of the monolithic run.
         max_length: Tokens kept of each record.
         num_public: Public snippets for routing and gradient norms.
         num_private: Private records to use; None for all.
         seed: Of coins, noise and adapters. A demonstration's seed is known, so its run can be replayed; set None
             in :func:`raptor_train.trainer.make_private` for a private run.
-        num_threads: Of torch; None leaves it alone.
     """
 
     eps: float = 8.0
     rho: float = 0.9
-    batch_size: int = 512
+    batch_size: int = 256
     cycles: int = 40
     rank: int = 4
     scale_shared: float = 1.0
     scale_expert: float = 1.0
     rehearsal_cycles: int = 12
     clip_quantile: float = 0.5
-    learning_rate_shared: float = 0.01
-    learning_rate_expert: float = 0.003
-    monolithic_steps: int = 40
-    monolithic_learning_rate: float = 0.01
-    non_private_learning_rate: float = 0.003
+    learning_rate_head: float = 0.03
+    learning_rate_shared: float = 0.001
+    learning_rate_expert: float = 0.001
+    one_stream_steps: int = 40
+    learning_rate_monolithic: float = 0.001
     max_length: int = 48
     num_public: int = 2000
     num_private: int | None = None
     seed: int = 0
-    num_threads: int | None = None
 
     def __post_init__(self) -> None:
         number("eps", self.eps, "(0, inf)")
@@ -64,7 +62,7 @@ class Settings:
             "batch_size",
             "cycles",
             "rank",
-            "monolithic_steps",
+            "one_stream_steps",
             "max_length",
             "num_public",
             "rehearsal_cycles",
