@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -56,6 +57,6 @@ def demo(
         click.echo(f"Whole demo: {results['seconds']:.0f} s")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: every error of the user is one line on standard error and exit status 2."""
-    run(cli, "raptor-train")
+    run(cli, "raptor-train", arguments)

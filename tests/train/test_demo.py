@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from raptor_acct.ledger import replay
-from raptor_train.cli import cli
+from raptor_train.cli import main
 from raptor_train.demo.run import run_demo, verdict
 from raptor_train.demo.settings import Settings
-from raptor_train.demo.texts import load_texts
+from raptor_train.demo.texts import Texts, load_texts
 from raptor_train.evaluation import Evaluation, evaluate, train_head
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import measure_routing
@@ -26,6 +25,11 @@ SMALL = Settings(
     num_public=300,
     num_private=300,
 )
+
+
+@pytest.fixture(scope="module")
+def texts() -> Texts:
+    return load_texts(max_length=SMALL.max_length)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +74,17 @@ def test_the_run_folder_holds_everything_and_its_numbers_agree(run_folder: tuple
         assert (folder / plot).read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_existing_run_folder_is_refused_in_one_line(run_folder: tuple[Path, str]) -> None:
-    result = CliRunner().invoke(cli, ["demo", "--out", str(run_folder[0])])
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("error:")
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", *arguments])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_an_existing_run_folder_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tmp_path) in refused(["--out", str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +92,13 @@ def test_an_existing_run_folder_is_refused_in_one_line(run_folder: tuple[Path, s
     [("--eps", "0", "eps"), ("--eps", "nan", "eps"), ("--eps", "abc", "eps"), ("--rho", "1", "rho")],
 )
 def test_bad_options_are_refused_in_one_line_before_any_work(
-    tmp_path: Path, option: str, value: str, named: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, named: str
 ) -> None:
-    result = CliRunner().invoke(cli, ["demo", option, value, "--out", str(tmp_path / "run")])
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
-    assert named in result.stderr
+    assert named in refused([option, value, "--out", str(tmp_path / "run")], capsys)
     assert not (tmp_path / "run").exists()
 
 
-def test_the_shipped_models_routing_is_not_trivial() -> None:
-    texts = load_texts(max_length=Settings().max_length)
+def test_the_shipped_models_routing_is_not_trivial(texts: Texts) -> None:
     statistics = measure_routing(load_demo_model(), texts.public.take(torch.arange(1500)))
     entropies = [s.normalized_entropy for s in statistics.values()]
     assert len(entropies) >= 3
@@ -102,8 +109,7 @@ def test_the_shipped_models_routing_is_not_trivial() -> None:
     assert sum(p > 0 for p in private[best.layer or max(statistics)].probabilities) >= best.num_experts - 1
 
 
-def test_public_private_and_test_texts_are_apart_and_balanced() -> None:
-    texts = load_texts(max_length=48)
+def test_public_private_and_test_texts_are_apart_and_balanced(texts: Texts) -> None:
     assert len(texts.test) == 1500
     assert 6500 < len(texts.private) < 7100
     rows = {tuple(r) for r in texts.private.input_ids.tolist()}
@@ -111,8 +117,8 @@ def test_public_private_and_test_texts_are_apart_and_balanced() -> None:
     assert float(texts.test.labels.float().mean()) == pytest.approx(0.5, abs=0.01)
 
 
-def test_a_head_on_public_labels_beats_chance_on_public_text() -> None:
-    texts, model = load_texts(max_length=48), load_demo_model()
+def test_a_head_on_public_labels_beats_chance_on_public_text(texts: Texts) -> None:
+    model = load_demo_model()
     train_head(model, texts.public.take(torch.arange(3000)))
     held_out = evaluate(model, texts.public.take(torch.arange(3000, 5000)))
     assert held_out.interval()[0] > 0.55
