@@ -39,15 +39,15 @@ def number(name: str, value: object, interval: str, *, hint: str = "") -> float:
     above = x >= low if low_closed else x > low
     below = x <= high if high_closed else x < high
     if not (above and below):
-        raise ValueError(f"expected {name} in {interval}, got {name}={value!r}" + (f"; {hint}" if hint else ""))
+        raise ValueError(f"expected {name} in {interval}, got {name}={shown(value)}" + (f"; {hint}" if hint else ""))
     return x
 
 
-def whole(name: str, value: object, *, low: int = 1, hint: str = "") -> int:
-    """Return ``value`` as an int of at least ``low``; numpy integers are fine, 2.5, True and '1000' are not.
+def whole(name: str, value: object, *, low: int = 1, high: int | None = None, hint: str = "") -> int:
+    """Return ``value`` as an int from ``low`` to ``high``; numpy integers are fine, 2.5, True and '1000' are not.
 
     Raises:
-        ValueError: If ``value`` is not a whole number, or is below ``low``.
+        ValueError: If ``value`` is not a whole number, or outside the range.
 
     >>> whole("steps", 1000)
     1000
@@ -55,10 +55,13 @@ def whole(name: str, value: object, *, low: int = 1, hint: str = "") -> int:
     Traceback (most recent call last):
     ValueError: expected steps to be a whole number >= 1, got steps=2.5
     """
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < low:
-        message = f"expected {name} to be a whole number >= {low}, got {name}={value!r}"
+    integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    count = int(value) if integral else low - 1  # type: ignore[call-overload]
+    if count < low or (high is not None and count > high):
+        allowed = f">= {low}" if high is None else f"from {low} to {high:_}"
+        message = f"expected {name} to be a whole number {allowed}, got {name}={shown(value)}"
         raise ValueError(message + (f"; {hint}" if hint else ""))
-    return int(value)
+    return count
 
 
 def choice(name: str, value: object, allowed: Collection[str]) -> str:
@@ -72,5 +75,14 @@ def choice(name: str, value: object, allowed: Collection[str]) -> str:
     ValueError: expected keep to be one of 'ratio', 'shared', got keep='both'
     """
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {name}={value!r}")
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {name}={shown(value)}")
     return value
+
+
+def shown(value: object) -> str:
+    """Return ``value`` as it can stand in a message: cut if long, and never failing."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"

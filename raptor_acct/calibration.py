@@ -6,9 +6,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from raptor_acct._noise_search import least_noise
-from raptor_acct._validate import choice, number, whole
+from raptor_acct._validate import choice, number, shown, whole
 from raptor_acct.adjacency import Adjacency, check_adjacency
-from raptor_acct.mechanisms import SAMPLINGS, RolePlan, Sampling, SubsampledGaussian
+from raptor_acct.mechanisms import (
+    MOST_STEPS,
+    NOISE_RANGE,
+    SAMPLING_RANGE,
+    SAMPLINGS,
+    RolePlan,
+    Sampling,
+    SubsampledGaussian,
+)
 
 Composition = Literal["basic", "joint"]
 Keep = Literal["ratio", "shared", "expert"]
@@ -98,7 +106,7 @@ def default_delta(num_records: int) -> float:
     >>> default_delta(67349)
     4.8846756719704545e-06
     """
-    return float(whole("num_records", num_records, low=2) ** -1.1)
+    return float(whole("num_records", num_records, low=2, high=10**15) ** -1.1)
 
 
 def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency: Adjacency = "add_remove") -> float:
@@ -119,7 +127,7 @@ def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency
     """
     eps, delta = _check_target(eps, delta)
     stream = SubsampledGaussian(
-        num_steps=whole("steps", steps), sampling_probability=_check_q("q", q), noise_multiplier=1.0
+        num_steps=whole("steps", steps, high=MOST_STEPS), sampling_probability=_check_q("q", q), noise_multiplier=1.0
     )
     return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency)).noise_multiplier
 
@@ -222,6 +230,8 @@ def hand_back_slack(basic: Calibration, keep: Keep = "ratio") -> Calibration:
     >>> round(basic.epsilon, 3), round(basic.sigma_expert / joint.sigma_expert, 1)
     (0.869, 4.3)
     """
+    if not isinstance(basic, Calibration):
+        raise ValueError(f"expected basic to be a Calibration, got basic={shown(basic)}")
     choice("basic.composition", basic.composition, ("basic",))
     choice("keep", keep, KEEPS)
     plan = _without_slack(basic.plan, keep, basic.eps, basic.delta, basic.adjacency)
@@ -248,8 +258,8 @@ def privacy_spent(
     >>> round(spent.epsilon, 3), round(spent.epsilon_shared, 3), round(spent.epsilon_expert, 3)
     (0.87, 0.9, 0.1)
     """
-    sigma_shared = number("sigma_shared", sigma_shared, "(0, inf)")
-    sigma_expert = number("sigma_expert", sigma_expert, "(0, inf)")
+    sigma_shared = number("sigma_shared", sigma_shared, NOISE_RANGE)
+    sigma_expert = number("sigma_expert", sigma_expert, NOISE_RANGE)
     delta, adjacency = _check_delta(delta), check_adjacency(adjacency)
     plan = _plan(sigma_shared, sigma_expert, q, steps, sampling)
     return Spent(delta=delta, adjacency=adjacency, plan=plan, **_spending(plan, delta, 0.5, adjacency))
@@ -287,7 +297,7 @@ def _plan(
     sampling: Sampling,
 ) -> RolePlan:
     q_shared, q_expert = (_check_q(name, value) for name, value in _pair("q", q))
-    steps_shared, steps_expert = (whole(name, value) for name, value in _pair("steps", steps))
+    steps_shared, steps_expert = (whole(name, value, high=MOST_STEPS) for name, value in _pair("steps", steps))
     return RolePlan(
         shared=SubsampledGaussian(num_steps=steps_shared, sampling_probability=q_shared, noise_multiplier=sigma_shared),
         expert=SubsampledGaussian(num_steps=steps_expert, sampling_probability=q_expert, noise_multiplier=sigma_expert),
@@ -296,7 +306,8 @@ def _plan(
 
 
 def _check_q(name: str, value: Any) -> float:
-    return number(name, value, "(0, 1]", hint="q is the expected batch size divided by the number of records")
+    number(name, value, "(0, 1]", hint="q is the expected batch size divided by the number of records")
+    return number(name, value, SAMPLING_RANGE, hint="a smaller one is outside what can be certified")
 
 
 def _pair(name: str, value: Any) -> list[tuple[str, Any]]:

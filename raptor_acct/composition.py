@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from raptor_acct.mechanisms import IndependentStreams, Mechanism, SubsampledGaussian, one_batch
+from raptor_acct.mechanisms import IndependentStreams, Mechanism, SubsampledGaussian, check_mechanisms, one_batch
 
 
 def parallel_across_experts(mechanisms: Sequence[SubsampledGaussian]) -> SubsampledGaussian:
@@ -31,7 +31,8 @@ def parallel_across_experts(mechanisms: Sequence[SubsampledGaussian]) -> Subsamp
     >>> parallel_across_experts(experts)
     SubsampledGaussian(num_steps=100, sampling_probability=0.1, noise_multiplier=1.5)
     """
-    return one_batch(mechanisms, min((stream.noise_multiplier for stream in mechanisms), default=1.0))
+    check_mechanisms(mechanisms, SubsampledGaussian)
+    return one_batch(mechanisms, min(stream.noise_multiplier for stream in mechanisms))
 
 
 def sequential_across_streams(mechanisms: Sequence[Mechanism]) -> IndependentStreams:
@@ -56,6 +57,5 @@ def sequential_across_streams(mechanisms: Sequence[Mechanism]) -> IndependentStr
     >>> round(both.guarantee().epsilon(1e-5) / stream.guarantee().epsilon(1e-5), 3)
     1.477
     """
-    if not mechanisms:
-        raise ValueError("expected at least one mechanism, got none")
+    check_mechanisms(mechanisms, Mechanism)
     return IndependentStreams(parts=tuple(mechanisms))

@@ -107,7 +107,7 @@ def bias_bound(
     >>> sorted(bias_bound({1: [6, 1, 1, 0], 3: [2, 2, 2, 2]}))
     [1, 3]
     """
-    clip = number("clip_norm", clip_norm, "(0, inf)")
+    clip = number("clip_norm", clip_norm, "(0, 1e30]")
     _refuse_realized(denominator)
     name = choice("denominator", denominator, tuple(_BIAS_FACTORS))
     batch = None if batch_size is None else number("batch_size", batch_size, "(0, inf)")

@@ -32,7 +32,8 @@ class Ledger:
         FileExistsError: If it does: a ledger is never overwritten.
 
     **Guarantee.** Appending comes before the noise is drawn, so a crash at any point charges at least what was
-    released. A last line that was cut short counts as one release of every stream.
+    released. A last line that was cut short counts as one more release of every stream seen before. Whole lines
+    removed from the end cannot be seen from the file alone.
     """
 
     def __init__(self, path: str | Path):
@@ -46,14 +47,7 @@ class Ledger:
         Raises:
             ValueError: If a number could not be that of a private release.
         """
-        self._write(
-            {
-                "stream": stream,
-                "noise_multiplier": number("noise_multiplier", noise_multiplier, "(0, inf)"),
-                "sampling_probability": number("sampling_probability", sampling_probability, "(0, 1]"),
-                "clip_norm": number("clip_norm", clip_norm, "(0, inf)"),
-            }
-        )
+        self._write(_checked(stream, noise_multiplier, sampling_probability, clip_norm))
 
     def _write(self, entry: dict[str, Any], mode: str = "a") -> None:
         line = json.dumps({**entry, "previous": self._head}, allow_nan=False)
@@ -61,7 +55,7 @@ class Ledger:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
-        self._head = _digest(line)
+        self._head = _digest(line.encode())
 
 
 def replay(path: str | Path, *, adjacency: Adjacency = "add_remove") -> Guarantee:
@@ -92,21 +86,42 @@ def streams(path: str | Path) -> dict[tuple[str, float, float], SubsampledGaussi
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    text = path.read_text(encoding="utf-8")
-    *lines, rest = text.split("\n")
+    *lines, rest = path.read_bytes().split(b"\n")
     entries, head = [], ""
     for i, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            intact = entry["previous"] == head and (i > 1 or entry["format"] == FORMAT)
-        except (ValueError, KeyError, TypeError):
-            intact = False
-        if not intact:
+        entry = _entry(line, head, first=i == 1)
+        if entry is None:
             raise LedgerDamaged(f"{path}: line {i} is damaged or does not follow from the line before it")
         entries.append(entry)
         head = _digest(line)
+    if not entries:
+        raise LedgerDamaged(f"{path}: has no complete first line, so it is no ledger")
     return entries[1:], bool(rest)
 
 
-def _digest(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()
+def _entry(line: bytes, head: str, *, first: bool) -> dict[str, Any] | None:
+    """The line's content, None if it is damaged."""
+    try:
+        entry = json.loads(line)
+        if entry["previous"] != head or (first and entry["format"] != FORMAT):
+            return None
+        if not first:
+            _checked(entry["stream"], entry["noise_multiplier"], entry["sampling_probability"], entry["clip_norm"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return dict(entry)
+
+
+def _checked(
+    stream: str, noise_multiplier: float, sampling_probability: float, clip_norm: float
+) -> dict[str, str | float]:
+    return {
+        "stream": str(stream),
+        "noise_multiplier": number("noise_multiplier", noise_multiplier, "(0, inf)"),
+        "sampling_probability": number("sampling_probability", sampling_probability, "(0, 1]"),
+        "clip_norm": number("clip_norm", clip_norm, "(0, inf)"),
+    }
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()

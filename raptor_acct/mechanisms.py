@@ -1,11 +1,11 @@
 """The mechanisms of one training run: Poisson-subsampled Gaussian streams, alone or as the plan of the two roles."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from raptor_acct._validate import choice, number, whole
+from raptor_acct._validate import choice, number, shown, whole
 from raptor_acct.adjacency import Adjacency
 from raptor_acct.guarantee import Guarantee
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 Sampling = Literal["independent", "same_batch"]
 SAMPLINGS: tuple[Sampling, ...] = ("independent", "same_batch")
+
+# What the accountants can be asked. Beyond, numbers under- or overflow before a bound could be certified.
+MOST_STEPS = 10**9
+SAMPLING_RANGE = "[1e-9, 1]"
+NOISE_RANGE = "[0.01, 1e8]"
 
 
 class Mechanism(ABC):
@@ -51,9 +56,10 @@ class SubsampledGaussian(Mechanism):
     """One stream: at each step a fresh Poisson sample, a sum of clipped gradients, and Gaussian noise.
 
     Attributes:
-        num_steps: Number of releases, at least 1. Public.
-        sampling_probability: Probability in (0, 1] that a record is in the sample of a step. Public.
-        noise_multiplier: Standard deviation of the noise on the *sum*, in units of the clip norm. Public.
+        num_steps: Number of releases, from 1 to 10^9. Public.
+        sampling_probability: Probability in [1e-9, 1] that a record is in the sample of a step. Public.
+        noise_multiplier: Standard deviation of the noise on the *sum*, in units of the clip norm, in [0.01, 1e8].
+            Public.
 
     Raises:
         ValueError: If a value is outside its range.
@@ -73,9 +79,9 @@ class SubsampledGaussian(Mechanism):
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "num_steps": whole("num_steps", self.num_steps),
-            "sampling_probability": number("sampling_probability", self.sampling_probability, "(0, 1]"),
-            "noise_multiplier": number("noise_multiplier", self.noise_multiplier, "(0, inf)"),
+            "num_steps": whole("num_steps", self.num_steps, high=MOST_STEPS),
+            "sampling_probability": number("sampling_probability", self.sampling_probability, SAMPLING_RANGE),
+            "noise_multiplier": number("noise_multiplier", self.noise_multiplier, NOISE_RANGE),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -114,6 +120,9 @@ class RolePlan(Mechanism):
 
     def __post_init__(self) -> None:
         choice("sampling", self.sampling, SAMPLINGS)
+        for name, stream in (("shared", self.shared), ("expert", self.expert)):
+            if not isinstance(stream, SubsampledGaussian):
+                raise ValueError(f"expected {name} to be a SubsampledGaussian, got {name}={shown(stream)}")
         _ = self.streams  # refuses what cannot share a batch
 
     @property
@@ -141,6 +150,18 @@ class IndependentStreams(Mechanism):
         return tuple(stream for part in self.parts for stream in part.streams)
 
 
+def check_mechanisms(mechanisms: object, kind: type[Mechanism]) -> None:
+    """Check that ``mechanisms`` is a sequence of at least one ``kind``.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    items = list(mechanisms) if isinstance(mechanisms, Iterable) else None
+    if not items or not all(isinstance(item, kind) for item in items):
+        got = "none" if items == [] else shown(mechanisms)
+        raise ValueError(f"expected a sequence of at least one {kind.__name__}, got {got}")
+
+
 def one_batch(streams: Sequence[SubsampledGaussian], noise_multiplier: float) -> SubsampledGaussian:
     """Return the single mechanism that streams on one and the same Poisson sample amount to.
 
@@ -151,8 +172,6 @@ def one_batch(streams: Sequence[SubsampledGaussian], noise_multiplier: float) ->
     Raises:
         ValueError: If there is no stream, or they differ in sampling probability or steps.
     """
-    if not streams:
-        raise ValueError("expected at least one mechanism, got none")
     for name in ("sampling_probability", "num_steps"):
         values = [getattr(stream, name) for stream in streams]
         if len(set(values)) > 1:

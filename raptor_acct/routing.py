@@ -126,7 +126,7 @@ class RoutingStats:
         Raises:
             ValueError: If ``num_experts`` is not a whole number >= 2, or ``owners`` not such integers.
         """
-        experts = whole("num_experts", num_experts, low=2)
+        experts = whole("num_experts", num_experts, low=2, high=10**6)
         array = np.asarray(owners)
         if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
             got = f"owners of shape {array.shape} and type {array.dtype}"
@@ -179,7 +179,7 @@ class RoutingStats:
     def entropy(self) -> float:
         """H(π) in nats."""
         direct = -math.fsum(p * math.log(p) for p in self.probabilities.tolist() if p > 0)
-        return min(max(direct, 0.0), math.log(self.num_experts))
+        return min(max(0.0, direct), math.log(self.num_experts))
 
     @property
     def entropy_deficit(self) -> float:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from raptor_acct import SubsampledGaussian, ledger
-from raptor_acct._validate import number, whole
+from raptor_acct import SubsampledGaussian
+from raptor_acct._validate import whole
 from raptor_train.adapters.base import AdaptedModel
+from raptor_train.checks import check_before_training
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import Stream
-from raptor_train.trainer import CLIP_HINT, Trainer, check_private
+from raptor_train.trainer import Randomness, Trainer, check_clip_norm, private_trainer
 
 
 def everything(adapted: AdaptedModel) -> Role:
@@ -31,6 +32,7 @@ def make_monolithic(
     ledger_path: str | Path,
     probe: Records,
     role: Role | None = None,
+    num_records: int | None = None,
     micro_batch_size: int = 64,
     seed: int | None = None,
 ) -> Trainer:
@@ -45,6 +47,7 @@ def make_monolithic(
         ledger_path: A new file for the charges.
         probe: A few public records for the independence check.
         role: What to train; all of both roles by default.
+        num_records: N, the public number of records; the exact number of ``records`` by default.
         micro_batch_size: Records that go through the model at once.
         seed: None for fresh entropy.
 
@@ -54,13 +57,21 @@ def make_monolithic(
 
     **Guarantee.** ``mechanism.guarantee()`` for add/remove neighbours.
     """
-    number("clip_norm", clip_norm, "(0, inf)", hint=CLIP_HINT)
-    batch = mechanism.sampling_probability * len(records)
-    stream = Stream.private(role or everything(adapted), mechanism, clip_norm=clip_norm, denominator=batch)
-    whole("micro_batch_size", micro_batch_size)
-    check_private(adapted, [stream], optimizer, records, probe)
-    charges = ledger.Ledger(ledger_path)
-    return Trainer(adapted, optimizer, records, [stream], charges=charges, micro_batch_size=micro_batch_size, seed=seed)
+    check_clip_norm("clip_norm", clip_norm)
+    public_n = len(records) if num_records is None else whole("num_records", num_records)
+    denominator = mechanism.sampling_probability * public_n
+    stream = Stream.private(role or everything(adapted), mechanism, clip_norm=clip_norm, denominator=denominator)
+    return private_trainer(
+        adapted,
+        optimizer,
+        records,
+        [stream],
+        ledger_path=ledger_path,
+        probe=probe,
+        owners="recomputed",
+        micro_batch_size=micro_batch_size,
+        randomness=Randomness.of(len(records), seed),
+    )
 
 
 def make_non_private(
@@ -82,4 +93,13 @@ def make_non_private(
         clip_norm=math.inf,
         denominator=sampling_probability * len(records),
     )
-    return Trainer(adapted, optimizer, records, [stream], charges=None, micro_batch_size=micro_batch_size, seed=seed)
+    check_before_training(adapted, [stream.role], optimizer, records)
+    return Trainer(
+        adapted,
+        optimizer,
+        records,
+        [stream],
+        charges=None,
+        micro_batch_size=micro_batch_size,
+        randomness=Randomness.of(len(records), seed),
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from raptor_train.adapters.base import AdaptedModel
+from raptor_train.clipping import CLIP_SLACK
 from raptor_train.records import Records
 from raptor_train.roles import Role, check_roles
 
@@ -19,11 +20,22 @@ def check_before_training(
     Raises:
         ValueError: Naming what is wrong and what to change.
     """
+    check_mode(adapted)
+    check_roles(adapted.model, roles)
+    kinds = {p.dtype for role in roles for p in role.parameters}
+    if len(kinds) != 1 or not kinds <= set(CLIP_SLACK):
+        raise ValueError(
+            f"expected trainable tensors all in float32 or all in float64, got {', '.join(map(str, kinds))}: "
+            "call model.float() before adapting; norms and sums need that precision"
+        )
+    check_optimizer(roles, optimizer)
+    check_records(adapted, records, name="records")
+
+
+def check_mode(adapted: AdaptedModel) -> None:
+    """Check that the model is in evaluation mode."""
     if adapted.model.training:
         raise ValueError("the model is in training mode: dropout and router jitter change owners; call model.eval()")
-    check_roles(adapted.model, roles)
-    check_optimizer(roles, optimizer)
-    check_records(adapted, records)
 
 
 def check_optimizer(roles: Sequence[Role], optimizer: torch.optim.Optimizer) -> None:
@@ -40,17 +52,21 @@ def check_optimizer(roles: Sequence[Role], optimizer: torch.optim.Optimizer) -> 
         )
 
 
-def check_records(adapted: AdaptedModel, records: Records) -> None:
-    """Check that there are records, padded on the right, with labels the head has."""
+def check_records(adapted: AdaptedModel, records: Records, *, name: str) -> None:
+    """Check that there are records, padded on the right, with tokens and labels that the model has."""
     if not len(records):
-        raise ValueError("expected at least one private record, got none")
-    mask = records.attention_mask
+        raise ValueError(f"expected at least one record in {name}, got none")
+    mask = records.attention_mask.long()
     if not bool(((mask == 0) | (mask == 1)).all()) or bool((mask.diff(dim=1) > 0).any()):
-        raise ValueError(
-            "expected an attention mask of 1s then 0s: pad on the right (left padding changes the routing)"
-        )
+        raise ValueError(f"expected masks of 1s then 0s in {name}: pad on the right (left padding changes the routing)")
     if not bool(mask[:, 0].all()):
-        raise ValueError(f"{int((mask[:, 0] == 0).sum())} records have no token; drop them")
-    low, high = int(records.labels.min()), int(records.labels.max())
-    if low < 0 or high >= adapted.num_labels:
-        raise ValueError(f"expected labels in 0..{adapted.num_labels - 1}, got labels from {low} to {high}")
+        raise ValueError(f"{int((mask[:, 0] == 0).sum())} of the {name} have no token; drop them")
+    for field, tensor, size in (
+        ("labels", records.labels, adapted.num_labels),
+        ("input_ids", records.input_ids, adapted.vocabulary_size),
+    ):
+        if tensor.dtype != torch.int64:
+            raise ValueError(f"expected {field} of {name} as int64, got {tensor.dtype}: call .long()")
+        low, high = int(tensor.min()), int(tensor.max())
+        if low < 0 or high >= size:
+            raise ValueError(f"expected {field} of {name} in 0..{size - 1}, got values from {low} to {high}")

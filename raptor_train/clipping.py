@@ -18,61 +18,71 @@ class RecordGradients:
     """One layer's gradient of every record, kept in whichever form is cheaper to take norms of.
 
     With more rows than the weight has rank, the products ``left[i]ᵀ right[i]`` are formed once, [groups, out, in];
-    with fewer, norms come from the rows' Gram matrices and the sum is one weighted product.
+    with fewer, norms come from the rows' Gram matrices and the sum is one weighted product. A tensor that does not
+    train counts neither in the norm nor in the sum.
     """
 
     def __init__(self, rows: Rows):
         self.rows = rows
-        (_, num_rows, out), width = rows.left.shape, rows.right.shape[-1]
-        self.products = rows.left.mT @ rows.right if num_rows * (out + width) > out * width else None
-        self.bias = rows.left.sum(1) if rows.layer.bias is not None else None
+        layer, (_, num_rows, out), width = rows.layer, rows.left.shape, rows.right.shape[-1]
+        self.trains_weight = layer.weight.requires_grad
+        few_rows = num_rows * (out + width) <= out * width
+        self.products = rows.left.mT @ rows.right if self.trains_weight and not few_rows else None
+        self.bias = rows.left.sum(1) if layer.bias is not None and layer.bias.requires_grad else None
 
     def squared_norms(self) -> Tensor:
-        """Squared Frobenius norm of every group's gradient, [groups]."""
+        """Squared Frobenius norm of every group's gradient, [groups], float64; at least that of what is summed."""
+        squares = torch.zeros(len(self.rows.record), dtype=torch.float64, device=self.rows.left.device)
         if self.products is not None:
-            squares = self.products.square().sum((1, 2))
-        else:
-            squares = ((self.rows.left @ self.rows.left.mT) * (self.rows.right @ self.rows.right.mT)).sum((1, 2))
-        return squares if self.bias is None else squares + self.bias.square().sum(1)
+            squares += self.products.square().sum((1, 2), dtype=torch.float64)
+        elif self.trains_weight:
+            squares += self._gram_norms().square()
+        return squares if self.bias is None else squares + self.bias.square().sum(1, dtype=torch.float64)
 
-    def weighted_sum(self, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _gram_norms(self) -> Tensor:
+        # Rows may cancel, in the norm and in the sum. The Gram matrices are therefore formed in float64, and the
+        # largest rounding error that the weighted product can have, rows · u · ‖left‖ ‖right‖, is added.
+        left, right = self.rows.left.double(), self.rows.right.double()
+        squares = ((left @ left.mT) * (right @ right.mT)).sum((1, 2)).clamp(min=0)
+        rounding = left.shape[1] * torch.finfo(self.rows.left.dtype).eps
+        return squares.sqrt() + rounding * left.norm(dim=(1, 2)) * right.norm(dim=(1, 2))
+
+    def weighted_sum(self, weights: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return Σ_i weights_i · gradient_i for the weight [out, in] and the bias [out]; a weight of 0 drops NaN."""
-        everything = slice(None)
-        keep = everything if bool((weights > 0).all()) else weights > 0  # 0 · NaN would be NaN
-        weights = weights[keep]
+        keep = slice(None) if bool((weights > 0).all()) else weights > 0  # 0 · NaN would be NaN
+        weights = weights[keep].to(self.rows.left.dtype)
+        total = None
         if self.products is not None:
             total = torch.einsum("g,goi->oi", weights, self.products[keep])
-        else:
+        elif self.trains_weight:
             left = self.rows.left[keep] * weights[:, None, None]
             total = left.flatten(0, 1).mT @ self.rows.right[keep].flatten(0, 1)
         return total, None if self.bias is None else weights @ self.bias[keep]
 
 
 def record_norms(gradients: Iterable[RecordGradients], num_records: int) -> Tensor:
-    """L2 norm of each record's gradient over all layers on the tape together, [num_records]. Private.
+    """L2 norm of each record's gradient over all layers on the tape together, [num_records] float64. Private.
 
     A record that left no rows has norm 0; one with a non-finite gradient has a non-finite norm.
     """
-    squares: Tensor | None = None
+    squares = torch.zeros(num_records, dtype=torch.float64)
     for gradient in gradients:
         part = gradient.squared_norms()
-        if squares is None:
-            squares = part.new_zeros(num_records)
-        squares.index_add_(0, gradient.rows.record, part)
-    return torch.zeros(num_records) if squares is None else squares.sqrt()
+        squares = squares.to(part.device).index_add_(0, gradient.rows.record, part)
+    return squares.sqrt()
 
 
-def clip_weights(norms: Tensor, clip_norm: float) -> Tensor:
+def clip_weights(norms: Tensor, clip_norm: float, dtype: torch.dtype) -> Tensor:
     """Factor min(1, C/‖g_i‖) for every record, [records]; 0 for a record whose gradient is not finite. Private.
 
     ``clip_norm`` may be infinite (non-private training): every finite record then counts in full.
 
-    **Guarantee.** ‖weights_i · g_i‖ ≤ clip_norm for every record, rounding included (``CLIP_SLACK``).
+    **Guarantee.** ‖weights_i · g_i‖ ≤ clip_norm for every record, rounding in ``dtype`` included (``CLIP_SLACK``).
     """
     if math.isinf(clip_norm):
         factors = torch.ones_like(norms)
     else:
-        factors = (clip_norm * (1 - CLIP_SLACK[norms.dtype]) / norms).clamp(max=1)
+        factors = (clip_norm * (1 - CLIP_SLACK[dtype]) / norms).clamp(max=1)
     return torch.where(norms.isfinite(), factors, 0)
 
 
@@ -95,12 +105,12 @@ def clipped_sums(
     """
     gradients = [RecordGradients(rows) for rows in tape_rows]
     norms = record_norms(gradients, num_records)
-    weights = clip_weights(norms, clip_norm)
+    weights = clip_weights(norms, clip_norm, parameters[0].dtype)
     sums: dict[int, Tensor] = {}
     for gradient in gradients:
         layer = gradient.rows.layer
-        weight_sum, bias_sum = gradient.weighted_sum(weights[gradient.rows.record])
-        sums[id(layer.weight)] = weight_sum
-        if bias_sum is not None:
-            sums[id(layer.bias)] = bias_sum
+        totals = gradient.weighted_sum(weights[gradient.rows.record])
+        for tensor, total in zip((layer.weight, layer.bias), totals, strict=True):
+            if total is not None:
+                sums[id(tensor)] = total
     return [sums.get(id(p), torch.zeros_like(p)) for p in parameters], norms

@@ -56,39 +56,59 @@ class IndependenceReport:
 
 
 def check_record_independence(
-    adapted: AdaptedModel, records: Records, *, tolerance: float = TOLERANCE
+    adapted: AdaptedModel,
+    records: Records,
+    *,
+    roles: Sequence[Role] | None = None,
+    batch_size: int = 64,
+    tolerance: float = TOLERANCE,
 ) -> IndependenceReport:
-    """Compare each record's gradient alone with its gradient in a batch, with more padding, and repeated.
+    """Compare each record's gradient alone with its gradient in batches, with more padding, and repeated.
 
     Works on a float64 copy whose adapters and head hold random values: with their initial zeros most gradients
     vanish and hide a coupling.
 
     Args:
-        adapted: The model with its roles, as it will be trained.
-        records: A few records of different length; use public ones.
+        adapted: The model, as it will be trained.
+        records: At least two records of different length; use public ones.
+        roles: What will be trained; both roles of ``adapted`` by default.
+        batch_size: The largest batch to try, as large as the micro-batches of training; the records are repeated to
+            fill it.
         tolerance: Largest accepted relative change.
 
     Returns:
         The measured couplings, also those within the tolerance.
+
+    Raises:
+        ValueError: If there are fewer than two records or all have the same length: nothing could be seen then.
     """
-    twin = _randomised_double(adapted)
-    alone = [_gradient(twin, records.take(torch.tensor([i])).trimmed())[0] for i in range(len(records))]
-    again = [_gradient(twin, records.take(torch.tensor([i])).trimmed())[0] for i in range(len(records))]
-    in_batch = _gradient(twin, records)
-    padded = _gradient(twin, _padded(records, 3))
-    largest = max(float(g.norm()) for g in alone)
-    changed = (
-        ("the same record twice", again, "switch off dropout and router jitter: model.eval()"),
+    if len(records) < 2 or len(records.attention_mask.sum(1).unique()) < 2:
+        raise ValueError(f"expected a probe of at least two records of different length, got {len(records)} records")
+    twin, twin_roles = _randomised_double(adapted, roles or (adapted.shared, adapted.expert))
+
+    def one_by_one() -> list[Tensor]:
+        parts = (records.take(torch.tensor([i])).trimmed() for i in range(len(records)))
+        return [_gradients(twin, twin_roles, part)[0] for part in parts]
+
+    def within(batch: Records) -> list[Tensor]:
+        return list(_gradients(twin, twin_roles, batch)[: len(records)])
+
+    alone = one_by_one()
+    full = records.take(torch.arange(max(batch_size, len(records))) % len(records))
+    beside = "no auxiliary loss, batch norm, batch-shared capacity or batch-mean loss"
+    changes = (
+        ("the same record twice", one_by_one(), "switch off dropout and router jitter: model.eval()"),
+        ("other records in the batch", within(records), beside),
+        (f"a batch of {len(full)} records", within(full), beside),
         (
-            "other records in the batch",
-            in_batch,
-            "no auxiliary loss, batch norm, batch-shared capacity or batch-mean loss",
+            "more padding on the right",
+            within(_padded(records, 3)),
+            "pad on the right and mask padding out of attention, pooling and owners",
         ),
-        ("more padding on the right", padded, "pad on the right and mask padding out of attention, pooling and owners"),
     )
-    return IndependenceReport(
-        tuple(Coupling(name, _largest_change(alone, others, largest), fix) for name, others, fix in changed), tolerance
-    )
+    largest = max(float(g.norm()) for g in alone)
+    couplings = (Coupling(name, _largest_change(alone, others, largest), fix) for name, others, fix in changes)
+    return IndependenceReport(tuple(couplings), tolerance)
 
 
 def _largest_change(alone: Sequence[Tensor], others: Sequence[Tensor], largest: float) -> float:
@@ -96,33 +116,39 @@ def _largest_change(alone: Sequence[Tensor], others: Sequence[Tensor], largest: 
     return change / largest if largest > 0 else float("inf")
 
 
-def _randomised_double(adapted: AdaptedModel) -> AdaptedModel:
-    twin = copy.deepcopy(adapted).double()
+def _randomised_double(adapted: AdaptedModel, roles: Sequence[Role]) -> tuple[AdaptedModel, list[Role]]:
+    memo: dict[int, object] = {}
+    twin = copy.deepcopy(adapted, memo).double()
+    twin_roles = [copy.deepcopy(role, memo) for role in roles]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for role in (twin.shared, twin.expert):
-            for p in role.parameters:
-                p.add_(torch.randn(p.shape, dtype=p.dtype, generator=generator) * 0.05)
-    return twin
+            for layer in role.layers:
+                for p in (layer.weight, layer.bias):
+                    if p is not None:
+                        p.add_(torch.randn(p.shape, dtype=p.dtype, generator=generator) * 0.05)
+    return twin, twin_roles
 
 
-def _gradient(twin: AdaptedModel, records: Records) -> list[Tensor]:
-    """Each record's gradient over both roles and its owner, flattened: [records] tensors."""
-    owner = current_owners(twin, records) if twin.expert.owned else None
-    both = Role(name="both", layers=(*twin.shared.layers, *twin.expert.layers))
-    tape = record_gradients(both, twin, records, owner=owner)
-    flat = [torch.zeros(0, dtype=torch.float64)] * len(records)
-    by_layer = {id(rows.layer): rows for rows in tape.rows}
-    for layer in both.layers:
-        blocks = torch.zeros(len(records), layer.out_features, layer.in_features, dtype=torch.float64)
-        if (rows := by_layer.get(id(layer))) is not None:
-            blocks[rows.record] = rows.left.mT @ rows.right
-        flat = [torch.cat([f, b.flatten()]) for f, b in zip(flat, blocks, strict=True)]
-    return flat
+def _gradients(twin: AdaptedModel, roles: Sequence[Role], records: Records) -> Tensor:
+    """Each record's gradient over all roles, as it will be clipped, [records, parameters]."""
+    blocks = []
+    for role in roles:
+        owner = current_owners(twin, records) if role.owned else None
+        tape = record_gradients(role, twin, records, owner=owner)
+        by_layer = {id(rows.layer): rows for rows in tape.rows}
+        for layer in role.trained_layers:
+            weight = torch.zeros(len(records), layer.out_features, layer.in_features, dtype=torch.float64)
+            bias = torch.zeros(len(records), layer.out_features, dtype=torch.float64)
+            if (rows := by_layer.get(id(layer))) is not None:
+                weight[rows.record] = rows.left.mT @ rows.right
+                bias[rows.record] = rows.left.sum(1)
+            blocks += [weight.flatten(1), bias]
+    return torch.cat(blocks, dim=1)
 
 
 def _padded(records: Records, extra: int) -> Records:
-    def pad(x: Tensor, value: int) -> Tensor:
-        return nn.functional.pad(x, (0, extra), value=value)
+    def pad(x: Tensor) -> Tensor:
+        return nn.functional.pad(x, (0, extra))
 
-    return Records(pad(records.input_ids, 0), pad(records.attention_mask, 0), records.labels)
+    return Records(pad(records.input_ids), pad(records.attention_mask), records.labels)

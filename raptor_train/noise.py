@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 class NoiseSource(Protocol):
-    """Anything called with (shape, standard deviation) that returns fresh Gaussian noise; tests pass their own."""
+    """Anything called with (tensor, standard deviation) that returns fresh Gaussian noise; tests pass their own."""
 
     def __call__(self, like: Tensor, standard_deviation: float) -> Tensor:
         """Return noise of the shape, dtype and device of ``like``."""
@@ -17,15 +18,15 @@ class NoiseSource(Protocol):
 
 
 class GaussianNoise:
-    """Independent N(0, standard_deviation²) noise in floating point.
+    """Independent N(0, standard_deviation²) noise, drawn in float64 and rounded to the tensor's type.
 
     Floating-point noise does not have the exact Gaussian law; see SECURITY.md for what that means.
     """
 
-    def __init__(self, generator: torch.Generator):
+    def __init__(self, generator: np.random.Generator):
         self._generator = generator
 
     def __call__(self, like: Tensor, standard_deviation: float) -> Tensor:
         """Return fresh noise of the shape, dtype and device of ``like``."""
-        noise = torch.randn(like.shape, dtype=like.dtype, generator=self._generator)
-        return noise.mul_(standard_deviation).to(like.device)
+        noise = self._generator.standard_normal(tuple(like.shape)) * standard_deviation
+        return torch.as_tensor(noise, dtype=like.dtype, device=like.device)

@@ -39,4 +39,4 @@ def owner_of(gates: Tensor, mask: Tensor, top_k: int = 1) -> Tensor:
         raise ValueError(f"expected top_k in [1, {gates.shape[-1]}], got top_k={top_k}")
     top = gates.topk(top_k, dim=-1)
     activated = torch.zeros_like(gates).scatter(-1, top.indices, top.values)
-    return (activated * mask.unsqueeze(-1)).sum(1).argmax(-1)
+    return torch.where(mask.unsqueeze(-1) == 1, activated, 0).sum(1).argmax(-1)

@@ -33,6 +33,12 @@ class Role:
         return tuple(p for p in tensors if p is not None and p.requires_grad)
 
     @property
+    def trained_layers(self) -> tuple[RecordedLinear, ...]:
+        """The layers of which at least one tensor trains."""
+        kept = {id(p) for p in self.parameters}
+        return tuple(layer for layer in self.layers if {id(layer.weight), id(layer.bias)} & kept)
+
+    @property
     def num_parameters(self) -> int:
         """Number of trainable scalars."""
         return sum(p.numel() for p in self.parameters)

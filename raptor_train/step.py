@@ -6,7 +6,7 @@ schedule depends on realised counts, which are private.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from raptor_acct import SubsampledGaussian
-from raptor_acct.ledger import Ledger
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.clipping import clipped_sums
 from raptor_train.noise import NoiseSource
@@ -25,7 +24,7 @@ from raptor_train.sampling import PoissonSampler
 from raptor_train.tape import Tape, recording
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Stream:
     """A role and how it is released.
 
@@ -65,7 +64,7 @@ class Stream:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on the sum, σ·C."""
-        return self.noise_multiplier * self.clip_norm if self.noise_multiplier else 0.0
+        return self.noise_multiplier * self.clip_norm
 
 
 def release(
@@ -75,7 +74,7 @@ def release(
     *,
     sampler: PoissonSampler,
     noise: NoiseSource,
-    ledger: Ledger | None,
+    charge: Callable[[], None],
     others: Sequence[nn.Parameter],
     owners: Tensor | None = None,
     micro_batch_size: int = 64,
@@ -88,7 +87,7 @@ def release(
         records: The private data set.
         sampler: Poisson coins.
         noise: Source of the noise.
-        ledger: Where the release is charged, on disk, before its noise is drawn; None in a non-private run.
+        charge: Charges the release, durably; called after the sum is formed and before its noise is drawn.
         others: Trainable parameters of the other streams: no graph is built for them.
         owners: Owner expert of every private record, [N], fixed before training; None recomputes the owners of the
             sampled records from the current weights. Only used when the stream's role has owners.
@@ -100,14 +99,8 @@ def release(
     sampled = sampler.sample(stream.sampling_probability)
     batch, batch_owners = records.take(sampled), None if owners is None else owners[sampled]
     sums = sum_clipped(stream, model, batch, others=others, owners=batch_owners, micro_batch_size=micro_batch_size)
-    if ledger is not None:
-        ledger.append(
-            stream=stream.role.name,
-            noise_multiplier=stream.noise_multiplier,
-            sampling_probability=stream.sampling_probability,
-            clip_norm=stream.clip_norm,
-        )
-    if stream.noise_std:
+    charge()
+    if stream.noise_multiplier > 0:
         sums = [total + noise(total, stream.noise_std) for total in sums]
     return [total / stream.denominator for total in sums]
 
@@ -146,8 +139,7 @@ def record_gradients(
 ) -> Tape:
     """Run one forward and backward pass and return its tape; no parameter's ``.grad`` is touched. Private."""
     tape = Tape(len(records), owner)
-    trained = [layer for layer in role.layers if layer.weight.requires_grad]
-    with recording(trained, tape), _frozen(others), torch.enable_grad():
+    with recording(role.trained_layers, tape), _frozen(others), torch.enable_grad():
         torch.autograd.backward(model.losses(records).sum())
     return tape
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,14 +14,12 @@ from raptor_acct import RolePlan, ledger
 from raptor_acct._validate import choice, number, whole
 from raptor_acct.guarantee import Guarantee
 from raptor_train.adapters.base import AdaptedModel
-from raptor_train.checks import check_before_training
+from raptor_train.checks import check_before_training, check_mode, check_records
 from raptor_train.independence import check_record_independence
 from raptor_train.noise import GaussianNoise, NoiseSource
 from raptor_train.records import Records
-from raptor_train.sampling import PoissonSampler, generator_from
+from raptor_train.sampling import PoissonSampler, entropy_for, generator_from
 from raptor_train.step import Stream, current_owners, release
-
-CLIP_HINT = "measure per-record gradient norms on public text"
 
 
 class BudgetExceeded(RuntimeError):
@@ -28,7 +27,7 @@ class BudgetExceeded(RuntimeError):
 
 
 class Trainer:
-    """Runs the streams of a plan in turn; made by :func:`make_private`.
+    """Runs the streams of a plan in turn; made by :func:`make_private` or a baseline's maker.
 
     Args:
         model: The adapted model.
@@ -36,10 +35,12 @@ class Trainer:
         records: The private records.
         streams: What is released in each cycle, in order.
         charges: The ledger, None in a non-private run.
+        randomness: Coins and noise.
         owners: Owner expert of every record, or None to recompute them in every step.
         micro_batch_size: Records that go through the model at once.
-        seed: Seed of coins and noise, None for fresh entropy.
-        noise: Noise source, Gaussian by default.
+
+    **Guarantee.** No stream is released more often than its ``num_steps``, also when a step failed half-way and is
+    tried again: the charge counts, and it comes before the noise.
     """
 
     def __init__(
@@ -50,33 +51,38 @@ class Trainer:
         streams: Sequence[Stream],
         *,
         charges: ledger.Ledger | None,
+        randomness: Randomness,
         owners: Tensor | None = None,
         micro_batch_size: int = 64,
-        seed: int | None = None,
-        noise: NoiseSource | None = None,
     ):
         self.streams = tuple(streams)
         self.ledger = charges
         self.num_cycles = max(s.num_steps for s in streams)
-        self.cycle = 0
         self._model, self._optimizer, self._records = model, optimizer, records
-        self._sampler = PoissonSampler(len(records), generator_from(seed, purpose=0))
-        self._noise = noise or GaussianNoise(generator_from(seed, purpose=1))
-        self._owners = owners
-        self._micro_batch_size = micro_batch_size
+        self._randomness, self._owners, self._micro_batch_size = randomness, owners, micro_batch_size
+        self._charged = dict.fromkeys(self.streams, 0)
+
+    @property
+    def cycle(self) -> int:
+        """Number of cycles that are complete, counted by charges."""
+        return min((n for stream, n in self._charged.items() if n < stream.num_steps), default=self.num_cycles)
 
     def step(self) -> None:
         """Run one cycle: one release and one optimizer step of every stream that has steps left.
 
+        After an interruption, the streams that were already charged in this cycle are not released again.
+
         Raises:
             BudgetExceeded: If all steps of the plan are spent. Nothing is released then.
+            ValueError: If the model was put into training mode. Nothing is released then.
         """
-        if self.cycle >= self.num_cycles:
+        cycle = self.cycle
+        if cycle >= self.num_cycles:
             raise BudgetExceeded(f"the plan pays for {self.num_cycles} cycles and all are spent; plan more steps first")
+        check_mode(self._model)
         for stream in self.streams:
-            if self.cycle < stream.num_steps:
+            if self._charged[stream] == cycle < stream.num_steps:
                 self._update(stream)
-        self.cycle += 1
 
     def run(self, *, progress: bool = False, description: str = "training") -> None:
         """Run all cycles that are left; ``progress`` shows a bar (cycles only: a private loss is never shown)."""
@@ -85,7 +91,9 @@ class Trainer:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What was really released so far, added up from the ledger (add/remove neighbours).
+        """What was really released so far, added up from the ledger, for add/remove neighbours.
+
+        For replace-one neighbours: ``raptor_acct.ledger.replay(trainer.ledger.path, adjacency="replace_one")``.
 
         Raises:
             ValueError: For a non-private run, or before the first step.
@@ -100,9 +108,9 @@ class Trainer:
             stream,
             self._model,
             self._records,
-            sampler=self._sampler,
-            noise=self._noise,
-            ledger=self.ledger,
+            sampler=self._randomness.coins,
+            noise=self._randomness.noise,
+            charge=lambda: self._charge(stream),
             others=others,
             owners=self._owners,
             micro_batch_size=self._micro_batch_size,
@@ -112,6 +120,30 @@ class Trainer:
             parameter.grad = gradient
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+
+    def _charge(self, stream: Stream) -> None:
+        if self.ledger is not None:
+            self.ledger.append(
+                stream=stream.role.name,
+                noise_multiplier=stream.noise_multiplier,
+                sampling_probability=stream.sampling_probability,
+                clip_norm=stream.clip_norm,
+            )
+        self._charged[stream] += 1
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The coins and the noise of one run, from independent entropy."""
+
+    coins: PoissonSampler
+    noise: NoiseSource
+
+    @classmethod
+    def of(cls, num_records: int, seed: int | None, noise: NoiseSource | None = None) -> Randomness:
+        """Fresh entropy, or all of it from ``seed``; ``noise`` replaces the Gaussian source in tests."""
+        coins = PoissonSampler(num_records, entropy_for(seed, purpose=0))
+        return cls(coins, noise or GaussianNoise(generator_from(entropy_for(seed, purpose=1))))
 
 
 def make_private(
@@ -124,6 +156,7 @@ def make_private(
     clip_expert: float,
     ledger_path: str | Path,
     probe: Records,
+    num_records: int | None = None,
     owners: str = "fixed",
     micro_batch_size: int = 64,
     seed: int | None = None,
@@ -134,12 +167,14 @@ def make_private(
     Args:
         adapted: A model with a shared and an expert role at one sparse layer.
         optimizer: A torch optimizer over exactly the parameters of both roles (Adam is the usual choice).
-        records: The private records; their number N is public.
+        records: The private records.
         plan: The calibrated mechanisms, ``calibrate_sigmas(...).plan``.
         clip_shared: C_s, chosen on public data.
         clip_expert: C_e, chosen on public data.
         ledger_path: A new file for the charges.
         probe: A few public records of different lengths for the independence check.
+        num_records: N, the public number of records: the denominators are B = qN and B/E. By default the exact
+            number of ``records``, which is then public.
         owners: "fixed": owner experts are computed once from the starting model, a true partition of the records.
             "recomputed": from the current weights in every step; valid too, by P1.
         micro_batch_size: Records that go through the model at once.
@@ -152,52 +187,80 @@ def make_private(
 
     **Guarantee.** After T cycles the released parameters satisfy ``plan.guarantee()`` for add/remove neighbours.
     """
-    choice("owners", owners, ("fixed", "recomputed"))
-    if plan.sampling != "independent":
-        raise ValueError("expected a plan with sampling='independent': the two streams draw their own batches")
+    if not isinstance(plan, RolePlan) or plan.sampling != "independent":
+        raise ValueError("expected a RolePlan with sampling='independent': the two streams draw their own batches")
     if len(adapted.expert_layers) != 1:
         raise ValueError(f"expected experts of one selected layer, got layers {adapted.expert_layers}")
-    number("clip_shared", clip_shared, "(0, inf)", hint=CLIP_HINT)
-    number("clip_expert", clip_expert, "(0, inf)", hint=CLIP_HINT)
-    shared_batch = plan.shared.sampling_probability * len(records)
-    expert_batch = plan.expert.sampling_probability * len(records)
+    check_clip_norm("clip_shared", clip_shared)
+    check_clip_norm("clip_expert", clip_expert)
+    public_n = len(records) if num_records is None else whole("num_records", num_records)
+    expert_denominator = plan.expert.sampling_probability * public_n / adapted.num_experts
     streams = [
-        Stream.private(adapted.shared, plan.shared, clip_norm=clip_shared, denominator=shared_batch),
         Stream.private(
-            adapted.expert, plan.expert, clip_norm=clip_expert, denominator=expert_batch / adapted.num_experts
+            adapted.shared,
+            plan.shared,
+            clip_norm=clip_shared,
+            denominator=plan.shared.sampling_probability * public_n,
         ),
+        Stream.private(adapted.expert, plan.expert, clip_norm=clip_expert, denominator=expert_denominator),
     ]
+    return private_trainer(
+        adapted,
+        optimizer,
+        records,
+        streams,
+        ledger_path=ledger_path,
+        probe=probe,
+        owners=owners,
+        micro_batch_size=micro_batch_size,
+        randomness=Randomness.of(len(records), seed, noise),
+    )
+
+
+def private_trainer(
+    adapted: AdaptedModel,
+    optimizer: torch.optim.Optimizer,
+    records: Records,
+    streams: Sequence[Stream],
+    *,
+    ledger_path: str | Path,
+    probe: Records,
+    owners: str,
+    micro_batch_size: int,
+    randomness: Randomness,
+) -> Trainer:
+    """Check what every private run must satisfy, then open the ledger and return the trainer.
+
+    Raises:
+        ValueError: Naming the condition that fails and what to change; no ledger is made then.
+        RecordsCoupled: If a record's gradient depends on anything but the record.
+    """
+    choice("owners", owners, ("fixed", "recomputed"))
     whole("micro_batch_size", micro_batch_size)
-    check_private(adapted, streams, optimizer, records, probe)
-    fixed = owners_of(adapted, records, micro_batch_size) if owners == "fixed" else None
+    roles = [stream.role for stream in streams]
+    check_before_training(adapted, roles, optimizer, records)
+    check_records(adapted, probe, name="probe")
+    check_record_independence(adapted, probe, roles=roles, batch_size=micro_batch_size).raise_if_coupled()
+    owned = owners == "fixed" and any(role.owned for role in roles)
     return Trainer(
         adapted,
         optimizer,
         records,
         streams,
-        charges=ledger.Ledger(ledger_path),
-        owners=fixed,
+        owners=owners_of(adapted, records, micro_batch_size) if owned else None,
         micro_batch_size=micro_batch_size,
-        seed=seed,
-        noise=noise,
+        randomness=randomness,
+        charges=ledger.Ledger(ledger_path),
     )
 
 
-def check_private(
-    adapted: AdaptedModel,
-    streams: Sequence[Stream],
-    optimizer: torch.optim.Optimizer,
-    records: Records,
-    probe: Records,
-) -> None:
-    """Everything a private run of any kind must satisfy before its first step.
+def check_clip_norm(name: str, value: float) -> float:
+    """Return ``value`` if it can be a clip norm.
 
     Raises:
-        ValueError: Naming the condition that fails and what to change.
-        RecordsCoupled: If a record's gradient depends on anything but the record.
+        ValueError: If it is not a number in [1e-9, 1e9]: beyond, float32 norms under- or overflow.
     """
-    check_before_training(adapted, [s.role for s in streams], optimizer, records)
-    check_record_independence(adapted, probe).raise_if_coupled()
+    return number(name, value, "[1e-9, 1e9]", hint="measure per-record gradient norms on public text")
 
 
 def owners_of(adapted: AdaptedModel, records: Records, micro_batch_size: int = 64) -> Tensor:

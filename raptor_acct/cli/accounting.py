@@ -134,11 +134,11 @@ def _schedule(
         return _numbers("q", q), _numbers("steps", steps)
     if records is None or batch_size is None or epochs is None or q is not None or steps is not None:
         raise ValueError("expected either --q and --steps, or --records, --batch-size and --epochs")
-    whole("records", records, low=2)
+    whole("records", records, low=2, high=10**15)
     whole("batch-size", batch_size)
     if batch_size > records:
         raise ValueError(f"expected batch-size in [1, records], got batch-size={batch_size} and records={records}")
-    number("epochs", epochs, "(0, inf)")
+    number("epochs", epochs, "(0, 1e9]")
     return batch_size / records, math.ceil(epochs * records / batch_size)
 
 

@@ -1,5 +1,6 @@
 """The commands on routing statistics: ``routing``, ``select``, ``bias``. A file is a path, or - for standard input."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,6 +84,8 @@ def bias(
 
 def _read(file: str, where: Sequence[str]) -> RoutingFile:
     chosen = parse_where(where)
+    if file == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed: give a file")
     with click.open_file(file, "rb") as stream:
         return parse_routing(stream.read(), name="standard input" if file == "-" else file, where=chosen)
 

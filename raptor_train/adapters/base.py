@@ -43,6 +43,11 @@ class AdaptedModel(Protocol):
         """Classes of the head."""
         ...
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are below it."""
+        ...
+
     def losses(self, records: Records) -> Tensor:
         """Loss of every record on its own, [records]."""
         ...

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.switch_transformers import modeling_switch_transformers as switch
 
+from raptor_acct._validate import number, whole
 from raptor_train.lora import LoraLinear
 from raptor_train.modeling import EncoderClassifier
 from raptor_train.records import Records
@@ -25,6 +26,10 @@ class Lora:
 
     rank: int = 8
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        whole("rank", self.rank)
+        number("scale", self.scale, "(0, inf)")
 
 
 class SwitchClassifier:
@@ -55,17 +60,22 @@ class SwitchClassifier:
         seed: int = 0,
     ):
         sparse = sparse_blocks(model)
-        for layer in expert_layers:
-            if layer not in sparse:
-                raise ValueError(f"expected a sparse layer, one of {sorted(sparse)}, got layer={layer}")
+        if isinstance(model.head, RecordedLinear):
+            raise ValueError("the model is already adapted: call detach() on its adapter first")
+        layers = [whole("layer", layer, low=0) for layer in expert_layers]
+        if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(sparse):
+            raise ValueError(
+                f"expected expert_layers among the sparse layers {sorted(sparse)}, each once, got {layers}"
+            )
+        self._trained = {p: p.requires_grad for p in model.parameters()}
         self.model = model.eval().requires_grad_(False)
-        self.expert_layers = tuple(expert_layers)
+        self.expert_layers = tuple(layers)
         self.num_experts = int(model.encoder.config.num_experts)
         self._originals: list[tuple[nn.Module, str, nn.Module]] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         generator = torch.Generator().manual_seed(seed)
         self.shared = self._adapt_shared(shared or Lora(), generator)
-        self.expert = self._adapt_experts([sparse[i] for i in expert_layers], expert or Lora(), generator)
+        self.expert = self._adapt_experts([sparse[i] for i in layers], expert or Lora(), generator)
 
     def losses(self, records: Records) -> Tensor:
         """Cross-entropy of every record on its own, [records]; never a batch mean."""
@@ -82,6 +92,11 @@ class SwitchClassifier:
         """Classes of the head."""
         return self.model.head.out_features
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are below it."""
+        return int(self.model.encoder.config.vocab_size)
+
     def double(self) -> Self:
         """Move to float64; the router's own arithmetic too, which transformers keeps in ``router_dtype``."""
         self.model.double()
@@ -90,12 +105,14 @@ class SwitchClassifier:
         return self
 
     def detach(self) -> EncoderClassifier:
-        """Put the original layers back and return the model, without the adapters."""
+        """Put the original layers back and return the model, without the adapters, as trainable as it was."""
         for handle in self._hooks:
             handle.remove()
         for parent, name, original in reversed(self._originals):
             setattr(parent, name, original)
         self._hooks, self._originals = [], []
+        for parameter, trained in self._trained.items():
+            parameter.requires_grad_(trained)
         return self.model
 
     def _replace(self, parent: nn.Module, name: str, new: nn.Module) -> None:

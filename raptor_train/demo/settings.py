@@ -12,7 +12,7 @@ class Settings:
     """What to run.
 
     The training settings were chosen on public text: IMDb snippets with IMDb labels stood in for the private task
-    (``benchmarks/tune_demo.py``), for RAPTOR and for the monolithic run with the same number of trials.
+    (``benchmarks/demo_study.py``), for RAPTOR and for the monolithic run with the same number of trials.
 
     Attributes:
         eps: Total ε.

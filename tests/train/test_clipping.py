@@ -8,10 +8,11 @@ from torch import Tensor
 
 from raptor_train.adapters.switch import SwitchClassifier
 from raptor_train.baselines import everything
-from raptor_train.clipping import CLIP_SLACK, clip_weights
+from raptor_train.clipping import CLIP_SLACK, clip_weights, clipped_sums
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import Stream, current_owners, sum_clipped
+from raptor_train.tape import RecordedLinear, Rows
 
 from .conftest import EXPERTS, adapt, random_records, randomise
 
@@ -26,7 +27,8 @@ def one_record_gradient(adapted: SwitchClassifier, record: Records, role: Role) 
     """Plain autograd on one unpadded record; with owners only the owner's tensors keep their gradient."""
     gradients = torch.autograd.grad(adapted.losses(record.trimmed()).sum(), role.parameters, allow_unused=True)
     owner = int(current_owners(adapted, record.trimmed())) if role.owned else None
-    experts = [layer.expert for layer in role.layers for p in (layer.weight, layer.bias) if p is not None]
+    tensors = [(p, layer.expert) for layer in role.layers for p in (layer.weight, layer.bias) if p is not None]
+    experts = [expert for p, expert in tensors if p.requires_grad]
     return [
         torch.zeros_like(p) if g is None or (owner is not None and expert != owner) else g
         for p, g, expert in zip(role.parameters, gradients, experts, strict=True)
@@ -156,5 +158,36 @@ def test_gradients_of_parameters_stay_untouched_and_nothing_below_the_layer_keep
 
 def test_clip_weights() -> None:
     norms = torch.tensor([0.0, 0.5, 2.0, float("inf"), float("nan")], dtype=torch.float64)
-    assert torch.allclose(clip_weights(norms, 1.0), torch.tensor([1.0, 1.0, 0.5, 0.0, 0.0], dtype=torch.float64))
-    assert clip_weights(norms, math.inf).tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+    expected = torch.tensor([1.0, 1.0, 0.5, 0.0, 0.0], dtype=torch.float64)
+    assert torch.allclose(clip_weights(norms, 1.0, torch.float64), expected)
+    assert clip_weights(norms, math.inf, torch.float64).tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, 0.05, 1e-3])
+@pytest.mark.parametrize(("width", "out", "tokens"), [(256, 128, 40), (64, 64, 20), (8, 4, 40)])
+def test_float32_contributions_stay_within_the_clip_norm_when_tokens_cancel(
+    width: int, out: int, tokens: int, clip_norm: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        direction = torch.randn(1, 1, out, generator=generator)
+        sign = torch.tensor([1.0, -1.0]).repeat(tokens // 2).reshape(1, tokens, 1)
+        token = 10 * torch.randn(1, 1, width, generator=generator)
+        right = token + 1e-3 * torch.randn(1, tokens, width, generator=generator)
+        layer = RecordedLinear(width, out, bias=False)
+        rows = Rows(layer, direction * sign, right, torch.tensor([0]))
+        (total,), _ = clipped_sums([rows], 1, clip_norm, [layer.weight])
+        assert float(total.double().norm()) <= clip_norm
+
+
+@pytest.mark.parametrize("trained", ["weight", "bias"])
+def test_only_the_tensor_that_trains_counts_and_no_gradient_is_left_behind(trained: str) -> None:
+    adapted, records = adapt().double(), random_records(6)
+    randomise(adapted)
+    head = adapted.shared.layers[-1]
+    frozen = head.bias if trained == "weight" else head.weight
+    frozen.requires_grad_(False)
+    role = Role(name="head", layers=(head,))
+    assert_close(sum_clipped(stream_of(role, 0.01), adapted, records), loop_sum(adapted, records, role, 0.01))
+    assert head.weight.grad is None
+    assert head.bias.grad is None

@@ -74,3 +74,22 @@ def test_capacity_that_is_full_of_left_padding_is_seen() -> None:
     clean = adapt(expert_capacity=2)
     assert check_record_independence(clean, random_records(4)).independent
     assert max(sizes(LeftPadded(adapt(expert_capacity=2).detach(), expert_layers=(1,)))) > 1e-3
+
+
+@pytest.mark.parametrize("threshold", [4, 8])
+def test_a_coupling_that_starts_at_the_size_of_a_micro_batch_is_seen(threshold: int) -> None:
+    class LargeBatches(SwitchClassifier):
+        def losses(self, records: Records) -> Tensor:
+            losses = super().losses(records)
+            return losses * losses.mean() if len(records) > threshold else losses
+
+    adapted = LargeBatches(adapt().detach(), expert_layers=(1,))
+    assert check_record_independence(adapted, random_records(3), batch_size=threshold).independent
+    assert not check_record_independence(adapted, random_records(3), batch_size=2 * threshold).independent
+
+
+def test_a_probe_that_could_show_nothing_is_refused() -> None:
+    same = random_records(1).take(torch.tensor([0, 0, 0]))
+    for probe in (random_records(1), same):
+        with pytest.raises(ValueError, match="two records of different length"):
+            check_record_independence(adapt(), probe)

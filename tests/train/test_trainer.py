@@ -88,6 +88,53 @@ def test_fewer_steps_spend_less_and_a_step_beyond_the_plan_is_refused(tmp_path: 
     assert (tmp_path / "ledger.jsonl").read_text() == lines
 
 
+def test_after_an_interruption_no_stream_is_released_more_often_than_planned(tmp_path: Path) -> None:
+    class FailingOnce(RecordedNoise):
+        def __call__(self, like: Tensor, standard_deviation: float) -> Tensor:
+            noise = super().__call__(like, standard_deviation)
+            if len(self.stds) == len(adapted.shared.parameters) + 3:  # in the first expert release
+                raise KeyboardInterrupt
+            return noise
+
+    adapted = adapt()
+    trainer = raptor(tmp_path, adapted, plan=plan_of(steps=3), noise=FailingOnce())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    trainer.run()
+    charged = {key[0]: m.num_steps for key, m in ledger.streams(tmp_path / "ledger.jsonl").items()}
+    assert charged == {"shared": 3, "expert": 3}
+
+
+def test_an_optimizer_that_fails_cannot_be_retried_for_ever(tmp_path: Path) -> None:
+    class Broken(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:
+            raise RuntimeError("broken")
+
+    adapted = adapt()
+    broken = Broken([*adapted.shared.parameters, *adapted.expert.parameters], lr=1.0)
+    trainer = raptor(tmp_path, adapted, plan=plan_of(steps=2), optimizer=broken)
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="broken"):
+            trainer.step()
+    with pytest.raises(BudgetExceeded):
+        trainer.step()
+    assert trainer.guarantee.epsilon(1e-5) == pytest.approx(plan_of(steps=2).guarantee().epsilon(1e-5), rel=1e-9)
+
+
+def test_a_model_put_into_training_mode_later_is_refused_without_a_charge(tmp_path: Path) -> None:
+    adapted = adapt()
+    trainer = raptor(tmp_path, adapted)
+    adapted.model.train()
+    with pytest.raises(ValueError, match="training mode"):
+        trainer.step()
+    assert not ledger.streams(tmp_path / "ledger.jsonl")
+
+
+def test_denominators_are_public_constants(tmp_path: Path) -> None:
+    trainer = raptor(tmp_path, plan=plan_of(q=0.5), records=random_records(8), num_records=10)
+    assert [s.denominator for s in trainer.streams] == [5.0, 5.0 / EXPERTS]
+
+
 def test_noise_is_asked_for_once_a_tensor_with_sigma_times_its_streams_clip_norm(tmp_path: Path) -> None:
     noise, adapted = RecordedNoise(), adapt()
     raptor(tmp_path, adapted, noise=noise, micro_batch_size=1).step()
@@ -117,22 +164,19 @@ def test_an_empty_batch_releases_noise_of_the_declared_size_over_public_denomina
 def test_a_record_whose_gradient_is_zero_changes_nothing(tmp_path: Path) -> None:
     """Denominators are public: B and B/E do not move with the realised batch."""
 
-    class SilentFirstLabel(SwitchClassifier):
+    class SilentLabel(SwitchClassifier):
         def losses(self, records: Records) -> Tensor:
             return super().losses(records) * (records.labels != 0)
 
-    whole = Records(
-        random_records(8).input_ids, random_records(8).attention_mask, torch.tensor([0, 1, 2, 1, 2, 1, 2, 1])
-    )
+    eight = random_records(8)
+    whole = Records(eight.input_ids, eight.attention_mask, torch.tensor([1, 2, 1, 2, 1, 2, 1, 0]))
     released = []
-    for name, records in (("with", whole), ("without", whole.take(torch.arange(1, 8)))):
-        adapted = SilentFirstLabel(tiny_classifier(), expert_layers=(1,))
+    for name, records in (("with", whole), ("without", whole.take(torch.arange(7)))):
+        adapted = SilentLabel(tiny_classifier(), expert_layers=(1,))
         randomise(adapted)
         (tmp_path / name).mkdir()
-        trainer = raptor(tmp_path / name, adapted, records=records, plan=plan_of(steps=1, q=1.0), micro_batch_size=1)
-        for stream, denominator in zip(trainer.streams, (8.0, 2.0), strict=True):
-            object.__setattr__(stream, "denominator", denominator)  # B = qN is public: the same for both neighbours
-        trainer.step()
+        plan = plan_of(steps=3, q=0.7)
+        raptor(tmp_path / name, adapted, records=records, num_records=8, plan=plan, micro_batch_size=1).run()
         released.append(weights(adapted))
     assert all(torch.equal(a, b) for a, b in zip(*released, strict=True))
 
@@ -140,14 +184,15 @@ def test_a_record_whose_gradient_is_zero_changes_nothing(tmp_path: Path) -> None
 def test_the_two_streams_and_all_steps_draw_their_own_poisson_batches(tmp_path: Path) -> None:
     trainer = raptor(tmp_path, plan=plan_of(steps=40), records=random_records(64))
     drawn: list[np.ndarray] = []
-    sample = trainer._sampler.sample
+    sampler = trainer._randomness.coins
+    sample = sampler.sample
 
     def spy(q: float) -> Tensor:
         indices = sample(q)
         drawn.append(np.isin(np.arange(64), indices.numpy()))
         return indices
 
-    trainer._sampler.sample = spy  # type: ignore[method-assign]
+    sampler.sample = spy  # type: ignore[method-assign]
     trainer.run()
     coins = np.stack(drawn).astype(int)  # [releases, records]: shared, expert, shared, ...
     assert coins.shape == (80, 64)
@@ -241,7 +286,7 @@ def test_experts_of_two_layers_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "one selected layer", adapt(layers=(1, 3)))
 
 
-@pytest.mark.parametrize("clip", [0.0, -1.0, math.inf, math.nan, "1", None])
+@pytest.mark.parametrize("clip", [0.0, -1.0, 1e-26, math.inf, math.nan, "1", None])
 def test_a_clip_norm_that_is_no_positive_number_is_refused(tmp_path: Path, clip: object) -> None:
     refused(tmp_path, "clip_shared", clip_shared=clip)
     refused(tmp_path, "clip_expert", clip_expert=clip)
@@ -252,9 +297,15 @@ def test_records_that_would_break_a_step_are_refused(tmp_path: Path) -> None:
     left_padded = Records(good.input_ids.flip(1), good.attention_mask.flip(1), good.labels)
     refused(tmp_path, "pad on the right", records=left_padded)
     no_token = Records(good.input_ids, good.attention_mask * torch.tensor([[1], [0], [1], [1]]), good.labels)
-    refused(tmp_path, "1 records have no token", records=no_token)
-    refused(tmp_path, "labels in 0..2", records=Records(good.input_ids, good.attention_mask, good.labels + 5))
-    refused(tmp_path, "at least one private record", records=good.take(torch.tensor([], dtype=torch.int64)))
+    refused(tmp_path, "1 of the records have no token", records=no_token)
+    refused(
+        tmp_path, "labels of records as int64", records=Records(good.input_ids, good.attention_mask, good.labels.int())
+    )
+    refused(tmp_path, "input_ids of records", records=Records(good.input_ids + 50, good.attention_mask, good.labels))
+    refused(
+        tmp_path, "labels of records in 0..2", records=Records(good.input_ids, good.attention_mask, good.labels + 5)
+    )
+    refused(tmp_path, "at least one record in records", records=good.take(torch.tensor([], dtype=torch.int64)))
     with pytest.raises(ValueError, match=r"\(4, 10\).*\(4, 9\)"):
         Records(good.input_ids, good.attention_mask[:, 1:], good.labels)
 
@@ -262,6 +313,13 @@ def test_records_that_would_break_a_step_are_refused(tmp_path: Path) -> None:
 def test_other_choices_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "owners", owners="random")
     refused(tmp_path, "micro_batch_size", micro_batch_size=0)
+    refused(tmp_path, "num_records", num_records=0)
+    refused(tmp_path, "seed", seed=-1)
+    refused(tmp_path, "RolePlan", plan=plan_of().shared)
+    refused(tmp_path, "two records of different length", probe=random_records(1))
+    refused(tmp_path, "at least one record in probe", probe=random_records(2).take(torch.tensor([], dtype=torch.int64)))
+    half = SwitchClassifier(tiny_classifier().bfloat16(), expert_layers=(1,))
+    refused(tmp_path, "float32 or all in float64", half)
     same_batch = RolePlan(shared=plan_of().shared, expert=plan_of().expert, sampling="same_batch")
     refused(tmp_path, "independent", plan=same_batch)
 
