@@ -29,6 +29,22 @@ from raptor_train.public import measure_routing
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (1.0, 8.0)
+TRIALS: dict[str, list[dict[str, Any]]] = {
+    "raptor": [
+        {"learning_rate_shared": 0.001, "learning_rate_expert": 0.001},
+        {"learning_rate_shared": 0.003, "learning_rate_expert": 0.003},
+        {"learning_rate_shared": 0.001, "learning_rate_expert": 0.001, "clip_quantile": 0.5},
+        {"learning_rate_shared": 0.001, "learning_rate_expert": 0.001, "learning_rate_head": 0.03},
+        {"learning_rate_shared": 0.001, "learning_rate_expert": 0.001, "cycles": 60},
+    ],
+    "monolithic": [
+        {"learning_rate_monolithic": 0.001},
+        {"learning_rate_monolithic": 0.003},
+        {"learning_rate_monolithic": 0.001, "clip_quantile": 0.5},
+        {"learning_rate_monolithic": 0.001, "learning_rate_head": 0.03},
+        {"learning_rate_monolithic": 0.001, "one_stream_steps": 80},
+    ],
+}
 
 
 def public_stand_in(max_length: int) -> Texts:
@@ -57,11 +73,12 @@ def run_raptor(settings: Settings, texts: Texts, layer: int) -> dict[str, Any]:
         return runs.raptor(settings, texts, layer, plan, Path(folder) / "ledger", progress=False).to_dict()
 
 
-def run_monolithic(settings: Settings, texts: Texts) -> dict[str, Any]:
-    """One monolithic run."""
+def run_one_stream(settings: Settings, texts: Texts, method: str) -> dict[str, Any]:
+    """One run of the monolithic baseline or of the head alone."""
+    run = {"monolithic": runs.monolithic, "head": runs.head_only}[method]
     with tempfile.TemporaryDirectory() as folder:
         delta = default_delta(len(texts.private))
-        return runs.monolithic(settings, texts, delta, Path(folder) / "ledger", progress=False).to_dict()
+        return run(settings, texts, delta, Path(folder) / "ledger", progress=False).to_dict()
 
 
 def tune(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -71,24 +88,16 @@ def tune(arguments: argparse.Namespace) -> dict[str, Any]:
     layer = selected_layer(base, texts)
     trials: list[dict[str, Any]] = []
     for method in ("raptor", "monolithic"):
-        for change in GRID[method]:
-            scores = []
+        for change in TRIALS[method]:
+            scores: list[dict[str, float]] = []
             for eps in BUDGETS:
                 settings = dataclasses.replace(base, eps=eps, **change)
                 is_raptor = method == "raptor"
-                result = run_raptor(settings, texts, layer) if is_raptor else run_monolithic(settings, texts)
-                scores.append(result["accuracy"])
-                print(
-                    f"{method} eps={eps:g} {change} -> {result['accuracy']:.4f} in {result['seconds']:.0f} s",
-                    flush=True,
-                )
-            trials.append(
-                {"method": method, "change": change, "accuracy": dict(zip(map(str, BUDGETS), scores, strict=True))}
-            )
+                result = run_raptor(settings, texts, layer) if is_raptor else run_one_stream(settings, texts, method)
+                scores.append({"eps": eps, **{key: result[key] for key in ("accuracy", "nll", "seconds")}})
+                print(method, change, scores[-1], flush=True)
+            trials.append({"method": method, "change": change, "results": scores})
     return {"layer": layer, "trials": trials}
-
-
-GRID: dict[str, list[dict[str, Any]]] = {"raptor": [], "monolithic": []}
 
 
 def seeds(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -102,7 +111,8 @@ def seeds(arguments: argparse.Namespace) -> dict[str, Any]:
         rows.append({"seed": seed, "eps": None, **runs.non_private(plain, texts, layer, progress=False).to_dict()})
         for eps in BUDGETS:
             settings = dataclasses.replace(plain, eps=eps)
-            for result in (run_raptor(settings, texts, layer), run_monolithic(settings, texts)):
+            one_stream = [run_one_stream(settings, texts, method) for method in ("monolithic", "head")]
+            for result in (run_raptor(settings, texts, layer), *one_stream):
                 rows.append({"seed": seed, "eps": eps, **result})
                 print(f"eps={eps:g} seed={seed} {result['name']}: {100 * result['accuracy']:.2f} %", flush=True)
     return {"layer": layer, "summary": summary(rows), "runs": rows}

@@ -58,7 +58,7 @@ def whole(name: str, value: object, *, low: int = 1, high: int | None = None, hi
     integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     count = int(value) if integral else low - 1  # type: ignore[call-overload]
     if count < low or (high is not None and count > high):
-        allowed = f">= {low}" if high is None else f"from {low} to {high:_}"
+        allowed = f">= {low}" if count < low or high is None else f"<= {high}"
         message = f"expected {name} to be a whole number {allowed}, got {name}={shown(value)}"
         raise ValueError(message + (f"; {hint}" if hint else ""))
     return count

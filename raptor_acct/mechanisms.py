@@ -150,7 +150,7 @@ class IndependentStreams(Mechanism):
         return tuple(stream for part in self.parts for stream in part.streams)
 
 
-def check_mechanisms(mechanisms: object, kind: type[Mechanism]) -> None:
+def check_mechanisms(mechanisms: object, kind: type[Any]) -> None:
     """Check that ``mechanisms`` is a sequence of at least one ``kind``.
 
     Raises:

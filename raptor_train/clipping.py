@@ -45,7 +45,8 @@ class RecordGradients:
         left, right = self.rows.left.double(), self.rows.right.double()
         squares = ((left @ left.mT) * (right @ right.mT)).sum((1, 2)).clamp(min=0)
         rounding = left.shape[1] * torch.finfo(self.rows.left.dtype).eps
-        return squares.sqrt() + rounding * left.norm(dim=(1, 2)) * right.norm(dim=(1, 2))
+        norms: Tensor = squares.sqrt() + rounding * left.norm(dim=(1, 2)) * right.norm(dim=(1, 2))
+        return norms
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return Σ_i weights_i · gradient_i for the weight [out, in] and the bias [out]; a weight of 0 drops NaN."""

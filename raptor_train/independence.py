@@ -82,7 +82,7 @@ def check_record_independence(
     Raises:
         ValueError: If there are fewer than two records or all have the same length: nothing could be seen then.
     """
-    if len(records) < 2 or len(records.attention_mask.sum(1).unique()) < 2:
+    if len(records) < 2 or len(set(records.attention_mask.sum(1).tolist())) < 2:
         raise ValueError(f"expected a probe of at least two records of different length, got {len(records)} records")
     twin, twin_roles = _randomised_double(adapted, roles or (adapted.shared, adapted.expert))
 

@@ -28,8 +28,13 @@ class Clipping:
 
     norms: GradientNorms
     clip_norm: float
-    scale: float
     num_parameters: int
+    scale: float = 1.0
+
+    def scaled(self, scale: float) -> Clipping:
+        """The same role with another LoRA scale: the gradients of its adapters are proportional to it."""
+        norms = GradientNorms(self.norms.role, self.norms.norms * scale)
+        return replace(self, norms=norms, clip_norm=self.clip_norm * scale, scale=self.scale * scale)
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers only."""
@@ -92,8 +97,12 @@ def raptor(
 ) -> Outcome:
     """RAPTOR at the selected layer."""
     started = time.perf_counter()
-    adapted = adapt(settings, (layer,))
-    shared, expert = measure(settings, texts, adapted, [adapted.shared, adapted.expert])
+    rehearsal = adapt(settings, (layer,))
+    shared, expert = measure(settings, texts, rehearsal, [rehearsal.shared, rehearsal.expert])
+    expert = expert.scaled(
+        min(settings.largest_scale, max(1.0, shared.norms.clip_norm(0.5) / expert.norms.clip_norm(0.5)))
+    )
+    adapted = adapt(settings, (layer,), scale_expert=expert.scale)
     trainer = make_private(
         adapted,
         optimizer_for(settings, adapted),
@@ -171,13 +180,13 @@ def non_private(settings: Settings, texts: Texts, layer: int, progress: bool) ->
     return Outcome(name="non-private", evaluation=evaluation, seconds=time.perf_counter() - started)
 
 
-def adapt(settings: Settings, layers: tuple[int, ...]) -> SwitchClassifier:
+def adapt(settings: Settings, layers: tuple[int, ...], scale_expert: float = 1.0) -> SwitchClassifier:
     """A fresh copy of the shipped model with adapters of both roles."""
     return SwitchClassifier(
         load_demo_model(),
         expert_layers=layers,
-        shared=Lora(rank=settings.rank, scale=settings.scale_shared),
-        expert=Lora(rank=settings.rank, scale=settings.scale_expert),
+        shared=Lora(rank=settings.rank),
+        expert=Lora(rank=settings.rank, scale=scale_expert),
         seed=settings.seed,
     )
 
@@ -204,12 +213,10 @@ def measure(settings: Settings, texts: Texts, adapted: SwitchClassifier, roles: 
         batch_size=128,
         optimizer=lambda twin: optimizer_for(settings, twin),
     )
-    scales = {"shared": settings.scale_shared, "expert": settings.scale_expert}
     return [
         Clipping(
             norms=norms[role.name],
             clip_norm=norms[role.name].clip_norm(settings.clip_quantile),
-            scale=scales.get(role.name, settings.scale_shared),
             num_parameters=role.num_parameters,
         )
         for role in roles

@@ -20,8 +20,8 @@ class Settings:
         batch_size: Expected Poisson batch B.
         cycles: RAPTOR's cycles T; each is one shared and one expert release.
         rank: LoRA rank of both roles.
-        scale_shared: LoRA scale of the shared role.
-        scale_expert: LoRA scale of the expert role.
+        largest_scale: The experts' LoRA scale is raised above 1 until their public gradients are as long as those of
+            the shared role, but not above this.
         rehearsal_cycles: Non-private steps on public records before public gradient norms are measured.
         clip_quantile: Share of public records that the clip norms leave unclipped.
         learning_rate_head: Adam's, for the head, in every run.
@@ -41,11 +41,10 @@ class Settings:
     batch_size: int = 256
     cycles: int = 40
     rank: int = 4
-    scale_shared: float = 1.0
-    scale_expert: float = 1.0
+    largest_scale: float = 4.0
     rehearsal_cycles: int = 12
-    clip_quantile: float = 0.5
-    learning_rate_head: float = 0.03
+    clip_quantile: float = 0.8
+    learning_rate_head: float = 0.01
     learning_rate_shared: float = 0.001
     learning_rate_expert: float = 0.001
     one_stream_steps: int = 40
@@ -68,7 +67,11 @@ class Settings:
             "rehearsal_cycles",
         ):
             whole(name, getattr(self, name))
-        whole("seed", self.seed, low=0)
+        whole("seed", self.seed, low=0, high=2**63 - 1)
+        for name in ("head", "shared", "expert", "monolithic"):
+            number(f"learning_rate_{name}", getattr(self, f"learning_rate_{name}"), "(0, 10]")
+        number("clip_quantile", self.clip_quantile, "(0, 1)")
+        number("largest_scale", self.largest_scale, "[1, 1000]")
         if self.num_private is not None:
             whole("num_private", self.num_private)
 

@@ -138,7 +138,7 @@ def test_missing_file(name, json_flag, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--clip-norm", "0"], "expected clip_norm in (0, inf), got clip_norm=0.0"),
+        (["--clip-norm", "0"], "expected clip_norm in (0, 1e30], got clip_norm=0.0"),
         (["--clip-norm", "nan"], "got clip_norm=nan"),
         (["--batch-size", "-5"], "expected batch_size in (0, inf), got batch_size=-5.0"),
         (["--denominator", "realized"], "no finite sensitivity bound"),

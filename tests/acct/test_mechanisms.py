@@ -114,9 +114,9 @@ def test_a_layer_is_as_private_as_its_least_private_expert() -> None:
 
 
 def test_empty_compositions_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one mechanism"):
+    with pytest.raises(ValueError, match="at least one"):
         parallel_across_experts([])
-    with pytest.raises(ValueError, match="at least one mechanism"):
+    with pytest.raises(ValueError, match="at least one"):
         sequential_across_streams([])
 
 
@@ -150,3 +150,31 @@ def test_joint_is_between_the_largest_part_and_basic_composition(first: float, s
     joint = sequential_across_streams(parts).guarantee().epsilon(1e-6)
     assert joint <= sum(part.guarantee().epsilon(5e-7) for part in parts)
     assert joint * (1 + 1e-3) >= max(part.guarantee().epsilon(1e-6) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_steps", 10**18),
+        pytest.param("num_steps", 10**5000, id="num_steps-huge"),
+        ("sampling_probability", 1e-300),
+        ("noise_multiplier", 1e-200),
+        ("noise_multiplier", 1e200),
+        ("noise_multiplier", 10**400),
+    ],
+)
+def test_numbers_beyond_what_can_be_certified_are_refused_by_name(name: str, value: Any) -> None:
+    arguments: dict[str, Any] = {"num_steps": 10, "sampling_probability": 0.1, "noise_multiplier": 1.0, name: value}
+    with pytest.raises(ValueError, match=f"expected {name}"):
+        SubsampledGaussian(**arguments)
+
+
+def test_what_is_no_mechanism_is_refused() -> None:
+    stream = SubsampledGaussian(num_steps=1, sampling_probability=0.1, noise_multiplier=1.0)
+    for wrong in (stream, [1], None, [stream, "x"]):
+        with pytest.raises(ValueError, match="expected a sequence of at least one"):
+            sequential_across_streams(wrong)
+        with pytest.raises(ValueError, match="expected a sequence of at least one"):
+            parallel_across_experts(wrong)
+    with pytest.raises(ValueError, match="expected shared to be a SubsampledGaussian"):
+        RolePlan(shared=1, expert=stream)
