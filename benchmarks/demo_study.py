@@ -70,7 +70,7 @@ def run_raptor(settings: Settings, texts: Texts, layer: int) -> dict[str, Any]:
     """One RAPTOR run."""
     with tempfile.TemporaryDirectory() as folder:
         plan = joint_plan(settings, len(texts.private))
-        return runs.raptor(settings, texts, layer, plan, Path(folder) / "ledger", progress=False).to_dict()
+        return runs.raptor(settings, texts, layer, plan, Path(folder) / "ledger").to_dict()
 
 
 def run_one_stream(settings: Settings, texts: Texts, method: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def run_one_stream(settings: Settings, texts: Texts, method: str) -> dict[str, A
     run = {"monolithic": runs.monolithic, "head": runs.head_only}[method]
     with tempfile.TemporaryDirectory() as folder:
         delta = default_delta(len(texts.private))
-        return run(settings, texts, delta, Path(folder) / "ledger", progress=False).to_dict()
+        return run(settings, texts, delta, Path(folder) / "ledger").to_dict()
 
 
 def tune(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def seeds(arguments: argparse.Namespace) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [{"seed": None, "eps": None, **runs.public_head(texts).to_dict()}]
     for seed in range(3):
         plain = dataclasses.replace(base, seed=seed)
-        rows.append({"seed": seed, "eps": None, **runs.non_private(plain, texts, layer, progress=False).to_dict()})
+        rows.append({"seed": seed, "eps": None, **runs.non_private(plain, texts, layer).to_dict()})
         for eps in BUDGETS:
             settings = dataclasses.replace(plain, eps=eps)
             one_stream = [run_one_stream(settings, texts, method) for method in ("monolithic", "head")]

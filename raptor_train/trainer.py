@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,10 +84,17 @@ class Trainer:
             if self._charged[stream] == cycle < stream.num_steps:
                 self._update(stream)
 
-    def run(self, *, progress: bool = False, description: str = "training") -> None:
-        """Run all cycles that are left; ``progress`` shows a bar (cycles only: a private loss is never shown)."""
-        for _ in tqdm(range(self.cycle, self.num_cycles), desc=description, unit="cycle", disable=not progress):
+    def run(self, *, progress: bool = False, after_cycle: Callable[[], None] | None = None) -> None:
+        """Run all cycles that are left.
+
+        Args:
+            progress: Show a bar, of cycles only: a private loss is never shown.
+            after_cycle: Called after each cycle.
+        """
+        for _ in tqdm(range(self.cycle, self.num_cycles), desc="training", unit="cycle", disable=not progress):
             self.step()
+            if after_cycle is not None:
+                after_cycle()
 
     @property
     def guarantee(self) -> Guarantee:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ from raptor_train.demo import runs
 from raptor_train.demo.runs import Outcome
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import load_texts
+from raptor_train.demo.workers import run_jobs
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import measure_routing
 
 Echo = Callable[[str], None]
 
 
-def run_demo(settings: Settings, folder: Path, echo: Echo, *, progress: bool = True) -> dict[str, Any]:
+def run_demo(
+    settings: Settings, folder: Path, echo: Echo, *, progress: bool = True, workers: int = 2
+) -> dict[str, Any]:
     """Run all four parts.
 
     Args:
@@ -38,6 +42,7 @@ def run_demo(settings: Settings, folder: Path, echo: Echo, *, progress: bool = T
         folder: An existing folder; the ledgers are written there.
         echo: Where the words go.
         progress: Show bars.
+        workers: Processes that train side by side, one thread each.
 
     Returns:
         Every number, ready for JSON; :mod:`raptor_train.report` turns them into pages.
@@ -46,7 +51,6 @@ def run_demo(settings: Settings, folder: Path, echo: Echo, *, progress: bool = T
         ValueError: On settings that cannot be met, before anything is trained.
     """
     started = time.perf_counter()
-    torch.manual_seed(settings.seed)
     texts = load_texts(max_length=settings.max_length, num_private=settings.num_private)
     echo(
         f"Public: {len(texts.public)} snippets of IMDb reviews. Private: {len(texts.private)} Rotten Tomatoes "
@@ -68,14 +72,17 @@ def run_demo(settings: Settings, folder: Path, echo: Echo, *, progress: bool = T
     echo(noise_words(settings, len(texts.private), delta, basic, joint))
 
     echo("\n3. Training.  The head starts at zero, so every run starts at chance.\n")
-    outcomes = {
-        "start": runs.start(texts),
-        "public": runs.public_head(texts),
-        "raptor": runs.raptor(settings, texts, selection.layer, joint, folder / "ledger.jsonl", progress),
-        "monolithic": runs.monolithic(settings, texts, delta, folder / "ledger-monolithic.jsonl", progress),
-        "head": runs.head_only(settings, texts, delta, folder / "ledger-head.jsonl", progress),
-        "non_private": runs.non_private(settings, texts, selection.layer, progress),
+    layer = selection.layer
+    jobs: dict[str, Callable[[], Outcome]] = {
+        "start": partial(runs.start, texts),
+        "public": partial(runs.public_head, texts),
+        "raptor": partial(runs.raptor, settings, texts, layer, joint, folder / "ledger.jsonl"),
+        "monolithic": partial(runs.monolithic, settings, texts, delta, folder / "ledger-monolithic.jsonl"),
+        "head": partial(runs.head_only, settings, texts, delta, folder / "ledger-head.jsonl"),
+        "non_private": partial(runs.non_private, settings, texts, layer),
     }
+    steps = 2 * settings.cycles + 2 * settings.one_stream_steps
+    outcomes = run_jobs(jobs, steps=steps, workers=workers, progress=progress)
     echo(clipping_words(outcomes))
 
     echo(f"\n4. Result on the {len(texts.test)} held-out sentences.\n")

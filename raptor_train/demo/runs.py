@@ -15,6 +15,7 @@ from raptor_train.adapters.switch import Lora, SwitchClassifier, sparse_blocks
 from raptor_train.baselines import everything, make_monolithic, make_non_private
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import Texts
+from raptor_train.demo.workers import tick
 from raptor_train.evaluation import Evaluation, evaluate, train_head
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import GradientNorms, measure_norms
@@ -92,9 +93,7 @@ def public_head(texts: Texts) -> Outcome:
     return Outcome(name="public text alone", evaluation=evaluation, seconds=time.perf_counter() - started, epsilon=0.0)
 
 
-def raptor(
-    settings: Settings, texts: Texts, layer: int, calibration: Calibration, ledger_path: Path, progress: bool
-) -> Outcome:
+def raptor(settings: Settings, texts: Texts, layer: int, calibration: Calibration, ledger_path: Path) -> Outcome:
     """RAPTOR at the selected layer."""
     started = time.perf_counter()
     rehearsal = adapt(settings, (layer,))
@@ -114,25 +113,25 @@ def raptor(
         probe=texts.probe,
         seed=settings.seed,
     )
-    trainer.run(progress=progress, description="RAPTOR       ")
+    trainer.run(after_cycle=tick)
     return _finish("RAPTOR", trainer, adapted, texts, started, calibration.delta, (shared, expert))
 
 
-def monolithic(settings: Settings, texts: Texts, delta: float, ledger_path: Path, progress: bool) -> Outcome:
+def monolithic(settings: Settings, texts: Texts, delta: float, ledger_path: Path) -> Outcome:
     """One DP stream over the head, every attention block and the experts of every sparse layer, at the same total ε."""
     adapted = adapt(settings, tuple(sparse_blocks(load_demo_model())))
     rate = settings.learning_rate_monolithic
     settings = replace(settings, learning_rate_shared=rate, learning_rate_expert=rate)
-    return _one_stream("monolithic DP", settings, texts, adapted, everything(adapted), delta, ledger_path, progress)
+    return _one_stream("monolithic DP", settings, texts, adapted, everything(adapted), delta, ledger_path)
 
 
-def head_only(settings: Settings, texts: Texts, delta: float, ledger_path: Path, progress: bool) -> Outcome:
+def head_only(settings: Settings, texts: Texts, delta: float, ledger_path: Path) -> Outcome:
     """One DP stream over the head alone, on the frozen model: hard to beat where the features already suffice."""
     adapted = adapt(settings, tuple(sparse_blocks(load_demo_model()))[-1:])
     role = Role(name="head", layers=adapted.shared.layers[-1:])
     for parameter in everything(adapted).parameters:
         parameter.requires_grad_(any(parameter is kept for kept in role.parameters))
-    return _one_stream("DP head alone", settings, texts, adapted, role, delta, ledger_path, progress)
+    return _one_stream("DP head alone", settings, texts, adapted, role, delta, ledger_path)
 
 
 def _one_stream(
@@ -143,7 +142,6 @@ def _one_stream(
     role: Role,
     delta: float,
     ledger_path: Path,
-    progress: bool,
 ) -> Outcome:
     started = time.perf_counter()
     steps, q = settings.one_stream_steps, settings.sampling_probability(len(texts.private))
@@ -160,11 +158,11 @@ def _one_stream(
         role=role,
         seed=settings.seed,
     )
-    trainer.run(progress=progress, description=name.ljust(13))
+    trainer.run(after_cycle=tick)
     return _finish(name, trainer, adapted, texts, started, delta, (clipping,))
 
 
-def non_private(settings: Settings, texts: Texts, layer: int, progress: bool) -> Outcome:
+def non_private(settings: Settings, texts: Texts, layer: int) -> Outcome:
     """RAPTOR's parameters and number of cycles without clipping and noise."""
     started, adapted = time.perf_counter(), adapt(settings, (layer,))
     trainer = make_non_private(
@@ -175,7 +173,7 @@ def non_private(settings: Settings, texts: Texts, layer: int, progress: bool) ->
         num_steps=settings.cycles,
         seed=settings.seed,
     )
-    trainer.run(progress=progress, description="non-private  ")
+    trainer.run(after_cycle=tick)
     evaluation = evaluate(adapted.model, texts.test)
     return Outcome(name="non-private", evaluation=evaluation, seconds=time.perf_counter() - started)
 

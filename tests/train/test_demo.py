@@ -35,7 +35,7 @@ def texts() -> Texts:
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder, words = tmp_path_factory.mktemp("demo"), list[str]()
-    write_report(run_demo(SMALL, folder, words.append, progress=False), folder)
+    write_report(run_demo(SMALL, folder, words.append, progress=False, workers=1), folder)
     return folder, "\n".join(words)
 
 
