@@ -10,7 +10,7 @@ import torch
 from raptor_acct import SubsampledGaussian
 from raptor_acct._validate import whole
 from raptor_train.adapters.base import AdaptedModel
-from raptor_train.checks import check_before_training
+from raptor_train.checks import check_before_training, check_records
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import Stream
@@ -58,6 +58,7 @@ def make_monolithic(
     **Guarantee.** ``mechanism.guarantee()`` for add/remove neighbours.
     """
     check_clip_norm("clip_norm", clip_norm)
+    check_records(adapted, records, name="records")
     public_n = len(records) if num_records is None else whole("num_records", num_records)
     denominator = mechanism.sampling_probability * public_n
     stream = Stream.private(role or everything(adapted), mechanism, clip_norm=clip_norm, denominator=denominator)
@@ -85,6 +86,7 @@ def make_non_private(
     seed: int | None = None,
 ) -> Trainer:
     """The same loop without clipping and noise: the upper reference. Its weights carry no guarantee."""
+    check_records(adapted, records, name="records")
     stream = Stream(
         role=everything(adapted),
         sampling_probability=sampling_probability,
@@ -93,7 +95,7 @@ def make_non_private(
         clip_norm=math.inf,
         denominator=sampling_probability * len(records),
     )
-    check_before_training(adapted, [stream.role], optimizer, records)
+    check_before_training(adapted, [stream.role], optimizer)
     return Trainer(
         adapted,
         optimizer,

@@ -12,10 +12,8 @@ from raptor_train.records import Records
 from raptor_train.roles import Role, check_roles
 
 
-def check_before_training(
-    adapted: AdaptedModel, roles: Sequence[Role], optimizer: torch.optim.Optimizer, records: Records
-) -> None:
-    """Check the model's mode and roles, the optimizer's parameters and the records.
+def check_before_training(adapted: AdaptedModel, roles: Sequence[Role], optimizer: torch.optim.Optimizer) -> None:
+    """Check the model's mode, its roles and the optimizer's parameters.
 
     Raises:
         ValueError: Naming what is wrong and what to change.
@@ -29,7 +27,6 @@ def check_before_training(
             "call model.float() before adapting; norms and sums need that precision"
         )
     check_optimizer(roles, optimizer)
-    check_records(adapted, records, name="records")
 
 
 def check_mode(adapted: AdaptedModel) -> None:
@@ -54,6 +51,11 @@ def check_optimizer(roles: Sequence[Role], optimizer: torch.optim.Optimizer) -> 
 
 def check_records(adapted: AdaptedModel, records: Records, *, name: str) -> None:
     """Check that there are records, padded on the right, with tokens and labels that the model has."""
+    if not isinstance(records, Records):
+        raise ValueError(
+            f"expected {name} as raptor_train.Records, got {type(records).__name__}: the trainer draws Poisson batches "
+            "itself; a loader's shuffled batches of fixed size would not have the accounted privacy"
+        )
     if not len(records):
         raise ValueError(f"expected at least one record in {name}, got none")
     mask = records.attention_mask.long()

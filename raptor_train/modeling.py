@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
@@ -105,9 +106,11 @@ class EncoderClassifier(nn.Module):
         config = SwitchTransformersConfig.from_json_file(str(source / _CONFIG))
         with torch.random.fork_rng(devices=[]):
             model = cls(config, num_labels)
-        tensors = {name: tensor.float() for name, tensor in load_file(source / _WEIGHTS).items()}
         try:
+            tensors = {name: tensor.float() for name, tensor in load_file(source / _WEIGHTS).items()}
             missing, unexpected = model.load_state_dict(tensors, strict=False)
+        except SafetensorError as error:
+            raise ValueError(f"{source / _WEIGHTS} is no safetensors file: {error}") from error
         except RuntimeError as error:
             raise ValueError(f"{source / _WEIGHTS} does not fit its configuration: {error}") from error
         if unexpected or set(missing) - {_TIED, *_HEAD}:

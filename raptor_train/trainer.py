@@ -200,6 +200,7 @@ def make_private(
         raise ValueError(f"expected experts of one selected layer, got layers {adapted.expert_layers}")
     check_clip_norm("clip_shared", clip_shared)
     check_clip_norm("clip_expert", clip_expert)
+    check_records(adapted, records, name="records")
     public_n = len(records) if num_records is None else whole("num_records", num_records)
     expert_denominator = plan.expert.sampling_probability * public_n / adapted.num_experts
     streams = [
@@ -245,7 +246,7 @@ def private_trainer(
     choice("owners", owners, ("fixed", "recomputed"))
     whole("micro_batch_size", micro_batch_size)
     roles = [stream.role for stream in streams]
-    check_before_training(adapted, roles, optimizer, records)
+    check_before_training(adapted, roles, optimizer)
     check_records(adapted, probe, name="probe")
     check_record_independence(adapted, probe, roles=roles, batch_size=micro_batch_size).raise_if_coupled()
     owned = owners == "fixed" and any(role.owned for role in roles)

@@ -1,10 +1,13 @@
 """The classifier: a head that starts at zero, and files that come back as they were."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 import torch
 
+from raptor_train.adapters.switch import sparse_blocks
+from raptor_train.evaluation import evaluate
 from raptor_train.modeling import DEMO_DIR, EncoderClassifier, load_demo_model
 
 from .conftest import random_records, tiny_classifier
@@ -49,3 +52,35 @@ def test_the_shipped_files_are_small_and_complete() -> None:
     assert set(files) == {"config.json", "model.safetensors", "tokenizer.json", "pretraining.json"}
     assert sum(files.values()) < 10_000_000
     assert not load_demo_model().head.weight.any()
+
+
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+
+    class Payload:
+        def __reduce__(self) -> tuple[object, tuple[str, str]]:
+            return open, (str(marker), "w")
+
+    tiny_classifier().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.pt", "model.safetensors"):
+        (tmp_path / name).write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(ValueError, match="no safetensors file"):
+        EncoderClassifier.from_pretrained(tmp_path)
+    assert not marker.exists()
+
+
+def test_evaluation_is_repeatable_and_leaves_the_mode_as_it_was() -> None:
+    model, records = tiny_classifier(dropout_rate=0.5), random_records(8)
+    torch.nn.init.normal_(model.head.weight)
+    model.train()
+    first, second = evaluate(model, records), evaluate(model, records)
+    assert first.nll == second.nll
+    assert model.training
+
+
+def test_a_model_without_a_router_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="Linear"):
+        sparse_blocks(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="has no sparse layer"):
+        sparse_blocks(tiny_classifier(encoder_sparse_step=0))

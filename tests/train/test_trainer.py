@@ -310,6 +310,12 @@ def test_records_that_would_break_a_step_are_refused(tmp_path: Path) -> None:
         Records(good.input_ids, good.attention_mask[:, 1:], good.labels)
 
 
+def test_a_loader_of_shuffled_fixed_size_batches_is_refused(tmp_path: Path) -> None:
+    data = torch.utils.data.TensorDataset(random_records(8).input_ids)
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    refused(tmp_path, "fixed size would not have the accounted privacy", records=loader)
+
+
 def test_other_choices_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "owners", owners="random")
     refused(tmp_path, "micro_batch_size", micro_batch_size=0)
