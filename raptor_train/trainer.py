@@ -155,7 +155,7 @@ class Randomness:
 
 def make_private(
     adapted: AdaptedModel,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     records: Records,
     plan: RolePlan,
     *,
@@ -173,7 +173,7 @@ def make_private(
 
     Args:
         adapted: A model with a shared and an expert role at one sparse layer.
-        optimizer: A torch optimizer over exactly the parameters of both roles (Adam is the usual choice).
+        optimizer: A torch optimizer over exactly the parameters of both roles; None for Adam at its default rate.
         records: The private records.
         plan: The calibrated mechanisms, ``calibrate_sigmas(...).plan``.
         clip_shared: C_s, chosen on public data.
@@ -214,7 +214,7 @@ def make_private(
     ]
     return private_trainer(
         adapted,
-        optimizer,
+        optimizer or torch.optim.Adam([p for stream in streams for p in stream.parameters]),
         records,
         streams,
         ledger_path=ledger_path,

@@ -216,6 +216,15 @@ def test_the_same_seed_gives_the_same_run_and_no_seed_another(tmp_path: Path) ->
     assert not torch.equal(runs[2], runs[3])
 
 
+@pytest.mark.parametrize("make", [None, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad])
+def test_any_optimizer_without_a_closure_trains_both_roles(tmp_path: Path, make: type | None) -> None:
+    adapted = adapt()
+    before = weights(adapted)
+    parameters = [*adapted.shared.parameters, *adapted.expert.parameters]
+    raptor(tmp_path, adapted, optimizer=make(parameters, lr=0.01) if make else None).run()
+    assert all(not torch.equal(a, b) for a, b in zip(before, weights(adapted), strict=True))
+
+
 def test_monolithic_runs_charge_one_stream(tmp_path: Path) -> None:
     adapted, mechanism = adapt(layers=(1, 3)), plan_of(steps=2).shared
     trainer = make_monolithic(
