@@ -111,7 +111,10 @@ def _privacy(results: Mapping[str, Any]) -> dict[str, Any]:
         "epsilon_target": results["settings"]["eps"],
         "epsilon_spent": {key: run["epsilon_spent"] for key, run in results["runs"].items()},
         "plan": results["calibration"]["joint"],
-        "not_covered": "The accuracies in results.json are evaluated on held-out private text and carry no guarantee.",
+        "not_covered": [
+            "The accuracies in results.json are evaluated on held-out private text and carry no guarantee.",
+            "The demonstration's seed is known, so its noise can be replayed; a private run uses seed=None.",
+        ],
     }
 
 

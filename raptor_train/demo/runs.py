@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigma
@@ -98,9 +99,8 @@ def raptor(settings: Settings, texts: Texts, layer: int, calibration: Calibratio
     started = time.perf_counter()
     rehearsal = adapt(settings, (layer,))
     shared, expert = measure(settings, texts, rehearsal, [rehearsal.shared, rehearsal.expert])
-    expert = expert.scaled(
-        min(settings.largest_scale, max(1.0, shared.norms.clip_norm(0.5) / expert.norms.clip_norm(0.5)))
-    )
+    imbalance = float(np.median(shared.norms.norms) / np.median(expert.norms.norms))
+    expert = expert.scaled(min(settings.largest_scale, max(1.0, imbalance)))
     adapted = adapt(settings, (layer,), scale_expert=expert.scale)
     trainer = make_private(
         adapted,
