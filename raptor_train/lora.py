@@ -41,5 +41,5 @@ class LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the adapted output, [..., out]."""
         base: Tensor = self.base(x)
-        low_rank: Tensor = self.up(self.down(x))
-        return base + self.scale * low_rank
+        low_rank: Tensor = self.up(self.scale * self.down(x))
+        return base + low_rank

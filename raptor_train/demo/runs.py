@@ -202,7 +202,7 @@ def optimizer_for(settings: Settings, adapted: SwitchClassifier) -> torch.optim.
 
 def measure(settings: Settings, texts: Texts, adapted: SwitchClassifier, roles: Sequence[Role]) -> list[Clipping]:
     """Clip norms of ``roles`` from the gradients of public records."""
-    public = texts.public.take(torch.arange(settings.num_public))
+    public = texts.public.take(torch.arange(settings.num_rehearsal))
     norms = measure_norms(
         adapted,
         roles,

@@ -30,7 +30,8 @@ class Settings:
         one_stream_steps: Steps of the monolithic run and of the head alone (one batch a step, RAPTOR two a cycle).
         learning_rate_monolithic: Adam's, for all adapters of the monolithic run.
         max_length: Tokens kept of each record.
-        num_public: Public snippets for routing and gradient norms.
+        num_public: Public snippets for routing.
+        num_rehearsal: Public snippets for gradient norms: half to rehearse on, half to measure.
         num_private: Private records to use; None for all.
         seed: Of coins, noise and adapters. A demonstration's seed is known, so its run can be replayed; set None
             in :func:`raptor_train.trainer.make_private` for a private run.
@@ -51,6 +52,7 @@ class Settings:
     learning_rate_monolithic: float = 0.001
     max_length: int = 48
     num_public: int = 2000
+    num_rehearsal: int = 1000
     num_private: int | None = None
     seed: int = 0
 
@@ -64,6 +66,7 @@ class Settings:
             "one_stream_steps",
             "max_length",
             "num_public",
+            "num_rehearsal",
             "rehearsal_cycles",
         ):
             whole(name, getattr(self, name))

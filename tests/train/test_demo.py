@@ -23,6 +23,7 @@ SMALL = Settings(
     one_stream_steps=2,
     rehearsal_cycles=2,
     num_public=300,
+    num_rehearsal=100,
     num_private=300,
 )
 
