@@ -1,17 +1,16 @@
 """Noise for a privacy target, for one stream or for the two roles, and what given noise spends."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from raptor_acct._arguments import check_delta, check_q, check_target, plan_of
 from raptor_acct._noise_search import least_noise
 from raptor_acct._validate import choice, number, shown, whole
 from raptor_acct.adjacency import Adjacency, check_adjacency
 from raptor_acct.mechanisms import (
     MOST_STEPS,
     NOISE_RANGE,
-    SAMPLING_RANGE,
     SAMPLINGS,
     RolePlan,
     Sampling,
@@ -125,9 +124,9 @@ def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency
     >>> round(calibrate_sigma(1.0, 1e-5, q=0.01, steps=1000), 3)
     1.415
     """
-    eps, delta = _check_target(eps, delta)
+    eps, delta = check_target(eps, delta)
     stream = SubsampledGaussian(
-        num_steps=whole("steps", steps, high=MOST_STEPS), sampling_probability=_check_q("q", q), noise_multiplier=1.0
+        num_steps=whole("steps", steps, high=MOST_STEPS), sampling_probability=check_q("q", q), noise_multiplier=1.0
     )
     return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency)).noise_multiplier
 
@@ -183,7 +182,7 @@ def calibrate_sigmas(
     >>> round(joint.sigma_shared, 3), round(joint.sigma_expert, 3)
     (4.278, 7.621)
     """
-    eps, delta = _check_target(eps, delta)
+    eps, delta = check_target(eps, delta)
     rho = number("rho", rho, "(0, 1)", hint="rho is the share of eps given to the shared stream")
     delta_share = number("delta_share", delta_share, "(0, 1)")
     choice("composition", composition, COMPOSITIONS)
@@ -195,7 +194,7 @@ def calibrate_sigmas(
             'expected composition="joint" with sampling="same_batch": two releases from one batch are a single '
             "mechanism, and adding the epsilons of two under-counts it (P4)"
         )
-    start = _plan(1.0, 1.0, q, steps, sampling)
+    start = plan_of(1.0, 1.0, q, steps, sampling)
     basic = replace(
         start,
         shared=_calibrated(start.shared, "shared", rho * eps, delta_share * delta, adjacency),
@@ -260,8 +259,8 @@ def privacy_spent(
     """
     sigma_shared = number("sigma_shared", sigma_shared, NOISE_RANGE)
     sigma_expert = number("sigma_expert", sigma_expert, NOISE_RANGE)
-    delta, adjacency = _check_delta(delta), check_adjacency(adjacency)
-    plan = _plan(sigma_shared, sigma_expert, q, steps, sampling)
+    delta, adjacency = check_delta(delta), check_adjacency(adjacency)
+    plan = plan_of(sigma_shared, sigma_expert, q, steps, sampling)
     return Spent(delta=delta, adjacency=adjacency, plan=plan, **_spending(plan, delta, 0.5, adjacency))
 
 
@@ -272,51 +271,6 @@ def _spending(plan: RolePlan, delta: float, delta_share: float, adjacency: Adjac
         "epsilon_shared": plan.shared.guarantee(adjacency).epsilon(delta_share * delta),
         "epsilon_expert": plan.expert.guarantee(adjacency).epsilon((1 - delta_share) * delta),
     }
-
-
-def _check_delta(delta: float) -> float:
-    hint = "did you swap eps and delta?" if isinstance(delta, int | float) and delta >= 1 else ""
-    delta = number("delta", delta, "(0, 1)", hint=hint)
-    if delta >= 1e-2:
-        warnings.warn(
-            f"delta={delta:g} lets each record leak outright with about that probability; use at most 1/num_records",
-            stacklevel=4,
-        )
-    return delta
-
-
-def _check_target(eps: float, delta: float) -> tuple[float, float]:
-    return number("eps", eps, "(0, inf)"), _check_delta(delta)
-
-
-def _plan(
-    sigma_shared: float,
-    sigma_expert: float,
-    q: float | tuple[float, float],
-    steps: int | tuple[int, int],
-    sampling: Sampling,
-) -> RolePlan:
-    q_shared, q_expert = (_check_q(name, value) for name, value in _pair("q", q))
-    steps_shared, steps_expert = (whole(name, value, high=MOST_STEPS) for name, value in _pair("steps", steps))
-    return RolePlan(
-        shared=SubsampledGaussian(num_steps=steps_shared, sampling_probability=q_shared, noise_multiplier=sigma_shared),
-        expert=SubsampledGaussian(num_steps=steps_expert, sampling_probability=q_expert, noise_multiplier=sigma_expert),
-        sampling=sampling,
-    )
-
-
-def _check_q(name: str, value: Any) -> float:
-    number(name, value, "(0, 1]", hint="q is the expected batch size divided by the number of records")
-    return number(name, value, SAMPLING_RANGE, hint="a smaller one is outside what can be certified")
-
-
-def _pair(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Return what to call, and the value for, the shared and the expert stream."""
-    if not isinstance(value, tuple | list):
-        return [(name, value), (name, value)]
-    if len(value) != 2:
-        raise ValueError(f"expected {name} to be one number or a pair (shared, expert), got {name}={value!r}")
-    return [(f"{name}[0]", value[0]), (f"{name}[1]", value[1])]
 
 
 def _calibrated(
