@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from raptor_acct import Calibration, calibrate_sigmas, default_delta, select_layer
+from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigma, calibrate_sigmas, default_delta, select_layer
 from raptor_train.demo import runs
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import Texts, load_texts
@@ -86,8 +86,12 @@ def run_one_stream(settings: Settings, texts: Texts, method: str) -> dict[str, A
     """One run of the monolithic baseline or of the head alone."""
     run = {"monolithic": runs.monolithic, "head": runs.head_only}[method]
     with tempfile.TemporaryDirectory() as folder:
-        delta = default_delta(len(texts.private))
-        return run(settings, texts, delta, Path(folder) / "ledger").to_dict()
+        delta, q = default_delta(len(texts.private)), settings.sampling_probability(len(texts.private))
+        sigma = calibrate_sigma(settings.eps, delta, q, settings.one_stream_steps)
+        mechanism = SubsampledGaussian(
+            num_steps=settings.one_stream_steps, sampling_probability=q, noise_multiplier=sigma
+        )
+        return run(settings, texts, mechanism, delta, Path(folder) / "ledger").to_dict()
 
 
 Job = Callable[[], dict[str, Any]]

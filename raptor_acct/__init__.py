@@ -14,6 +14,7 @@ from raptor_acct.calibration import (
 from raptor_acct.composition import parallel_across_experts, sequential_across_streams
 from raptor_acct.denominators import BiasBound, bias_bound
 from raptor_acct.guarantee import Guarantee
+from raptor_acct.ledger import Ledger, LedgerDamaged
 from raptor_acct.mechanisms import IndependentStreams, Mechanism, RolePlan, SubsampledGaussian
 from raptor_acct.routing import RoutingStats
 from raptor_acct.selection import LayerSelection, select_layer
@@ -25,6 +26,8 @@ __all__ = [
     "Guarantee",
     "IndependentStreams",
     "LayerSelection",
+    "Ledger",
+    "LedgerDamaged",
     "Mechanism",
     "RolePlan",
     "RoutingStats",

@@ -38,7 +38,7 @@ class Ledger:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._head = ""
+        self._head: str | None = ""  # None while a write is under way, and for good if it failed
         self._write({"format": FORMAT}, mode="x")
 
     def append(self, *, stream: str, noise_multiplier: float, sampling_probability: float, clip_norm: float) -> None:
@@ -50,7 +50,10 @@ class Ledger:
         self._write(_checked(stream, noise_multiplier, sampling_probability, clip_norm))
 
     def _write(self, entry: dict[str, Any], mode: str = "a") -> None:
-        line = json.dumps({**entry, "previous": self._head}, allow_nan=False)
+        if self._head is None:
+            raise ValueError(f"{self.path}: an earlier write failed; replay this ledger and start a new one")
+        head, self._head = self._head, None
+        line = json.dumps({**entry, "previous": head}, allow_nan=False)
         with self.path.open(mode, encoding="utf-8", newline="\n") as file:
             file.write(line + "\n")
             file.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from raptor_acct import SubsampledGaussian
-from raptor_acct._validate import whole
+from raptor_acct._validate import number, whole
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.checks import check_before_training, check_records
 from raptor_train.records import Records
@@ -46,7 +46,7 @@ def make_monolithic(
         clip_norm: C, chosen on public data.
         ledger_path: A new file for the charges.
         probe: A few public records for the independence check.
-        role: What to train; all of both roles by default.
+        role: What to train, everything else frozen; all of both roles by default.
         num_records: N, the public number of records; the exact number of ``records`` by default.
         micro_batch_size: Records that go through the model at once.
         seed: None for fresh entropy.
@@ -57,6 +57,8 @@ def make_monolithic(
 
     **Guarantee.** ``mechanism.guarantee()`` for add/remove neighbours.
     """
+    if not isinstance(mechanism, SubsampledGaussian):
+        raise ValueError(f"expected mechanism to be one SubsampledGaussian, got {type(mechanism).__name__}")
     check_clip_norm("clip_norm", clip_norm)
     check_records(adapted, records, name="records")
     public_n = len(records) if num_records is None else whole("num_records", num_records)
@@ -85,7 +87,23 @@ def make_non_private(
     micro_batch_size: int = 64,
     seed: int | None = None,
 ) -> Trainer:
-    """The same loop without clipping and noise: the upper reference. Its weights carry no guarantee."""
+    """The same loop without clipping and noise: the upper reference. Its weights carry no guarantee.
+
+    Args:
+        adapted: The adapted model; both roles are trained as one.
+        optimizer: A torch optimizer over exactly the parameters of both roles.
+        records: The records.
+        sampling_probability: Of a record, in every step.
+        num_steps: Number of steps.
+        micro_batch_size: Records that go through the model at once.
+        seed: None for fresh entropy.
+
+    Raises:
+        ValueError: Naming what is wrong and what to change.
+    """
+    number("sampling_probability", sampling_probability, "(0, 1]")
+    whole("num_steps", num_steps)
+    whole("micro_batch_size", micro_batch_size)
     check_records(adapted, records, name="records")
     stream = Stream(
         role=everything(adapted),

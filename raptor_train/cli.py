@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from raptor_acct._version import __version__
-from raptor_acct.cli._output import one_line_errors, run
+from raptor_acct.cli._output import echo_json, one_line_errors, run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,17 +41,21 @@ def demo(
     from raptor_train.demo.settings import Settings
 
     settings = Settings(eps=eps, rho=rho, seed=seed)
+    missing = [name for name in ("torch", "transformers", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"the demo needs {', '.join(missing)}: pip install 'raptor-moe-dp[demo]'")
     folder = out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-    folder.mkdir(parents=True, exist_ok=False)
-    click.echo("Loading torch and the model ...", err=True)
+    if folder.exists():
+        raise ValueError(f"expected a run folder that does not exist, got {folder}")
+    words = (lambda text: None) if as_json else click.echo
+    words("Loading torch and the model ...\n")
     from raptor_train.demo.run import run_demo
     from raptor_train.report import write_report
 
-    words = (lambda text: None) if as_json else click.echo
     results = run_demo(settings, folder, words, progress=not as_json)
     write_report(results, folder)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "command": "demo", **results}, indent=2, allow_nan=False))
+        echo_json("demo", results)
     else:
         click.echo(f"\nReport, plots, ledgers and all numbers: {folder}/report.html (or .md, results.json)")
         click.echo(f"Whole demo: {results['seconds']:.0f} s")

@@ -89,7 +89,7 @@ def clip_weights(norms: Tensor, clip_norm: float, dtype: torch.dtype) -> Tensor:
 
 def clipped_sums(
     tape_rows: Sequence[Rows], num_records: int, clip_norm: float, parameters: Sequence[nn.Parameter]
-) -> tuple[list[Tensor], Tensor]:
+) -> list[Tensor]:
     """Sum the clipped gradients of all records.
 
     Args:
@@ -99,14 +99,12 @@ def clipped_sums(
         parameters: The role's parameters; one that no record reached gets a sum of zero.
 
     Returns:
-        The sums, one tensor a parameter in the same order, and the norms before clipping [num_records]. Both are
-        private: sums leave only with noise, norms never.
+        The sums, one tensor a parameter in the same order. Private: they leave only with noise.
 
     **Guarantee.** Adding or removing a record changes the stacked sums by at most ``clip_norm`` in L2 norm.
     """
     gradients = [RecordGradients(rows) for rows in tape_rows]
-    norms = record_norms(gradients, num_records)
-    weights = clip_weights(norms, clip_norm, parameters[0].dtype)
+    weights = clip_weights(record_norms(gradients, num_records), clip_norm, parameters[0].dtype)
     sums: dict[int, Tensor] = {}
     for gradient in gradients:
         layer = gradient.rows.layer
@@ -114,4 +112,4 @@ def clipped_sums(
         for tensor, total in zip((layer.weight, layer.bias), totals, strict=True):
             if total is not None:
                 sums[id(tensor)] = total
-    return [sums.get(id(p), torch.zeros_like(p)) for p in parameters], norms
+    return [sums.get(id(p), torch.zeros_like(p)) for p in parameters]

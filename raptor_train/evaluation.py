@@ -21,7 +21,7 @@ class Evaluation:
     """How one model does on the test records.
 
     Attributes:
-        correct: Whether each record was classified correctly, [records].
+        correct: Whether each record was classified correctly, [records]. Private when the records are.
         nll: Mean negative log-likelihood, nats.
     """
 

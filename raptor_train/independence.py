@@ -27,7 +27,8 @@ class Coupling:
 
     Attributes:
         condition: What was changed.
-        size: Largest change of a record's gradient, relative to the largest gradient; 1.0 for a changed owner.
+        size: Largest change of a record's gradient, relative to the largest gradient. A changed owner moves the
+            gradient to other parameters.
         fix: What usually removes it.
     """
 
@@ -83,7 +84,10 @@ def check_record_independence(
         ValueError: If there are fewer than two records or all have the same length: nothing could be seen then.
     """
     if len(records) < 2 or len(set(records.attention_mask.sum(1).tolist())) < 2:
-        raise ValueError(f"expected a probe of at least two records of different length, got {len(records)} records")
+        lengths = sorted(set(records.attention_mask.sum(1).tolist()))
+        raise ValueError(
+            f"expected a probe of at least two records of different length, got {len(records)} of lengths {lengths}"
+        )
     twin, twin_roles = _randomised_double(adapted, roles or (adapted.shared, adapted.expert))
 
     def one_by_one() -> list[Tensor]:

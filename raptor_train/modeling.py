@@ -14,6 +14,8 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import SwitchTransformersConfig, SwitchTransformersEncoderModel
 
+from raptor_train.tape import RecordedLinear
+
 DEMO_DIR = Path(__file__).parent / "assets" / "demo"
 
 _CONFIG, _WEIGHTS, _TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -73,7 +75,12 @@ class EncoderClassifier(nn.Module):
             directory: Made when it does not exist.
             with_head: Also write the head. A head trained on private records must not be written to a body that is
                 called public.
+
+        Raises:
+            ValueError: While adapters are attached: their tensors are not the public body's.
         """
+        if isinstance(self.head, RecordedLinear):
+            raise ValueError("the model is adapted: call detach() on its adapter before saving the body")
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
         skipped = {_TIED} if with_head else {_TIED, *_HEAD}

@@ -1,6 +1,7 @@
 """The owner expert of a record: the one expert of the selected layer that gets the record's gradient.
 
-("Owner" never means a person here.) The same rule in numpy is :func:`raptor_acct.routing.owners_from_gates`.
+("Owner" never means a person here.) In numpy, for gates that are already
+cut to the activated experts, the same rule is :func:`raptor_acct.routing.owners_from_gates`.
 """
 
 from __future__ import annotations

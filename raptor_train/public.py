@@ -52,7 +52,10 @@ def measure_routing(
         bar.update(len(part))
     bar.close()
     num_experts = int(model.encoder.config.num_experts)
-    return {layer: RoutingStats.from_owners(torch.cat(o).numpy(), num_experts) for layer, o in owners.items()}
+    return {
+        layer: RoutingStats.from_owners(torch.cat(parts).numpy(), num_experts, layer=layer)
+        for layer, parts in owners.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+from raptor_acct.cli._output import SCHEMA
+
 BLUE, ORANGE, GREY = "#2f6db3", "#d97b29", "#8a8f98"
 
 
@@ -25,17 +27,22 @@ def write_report(results: Mapping[str, Any], folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    plots = [plot_routing(results, folder / "routing.png"), plot_accuracy(results, folder / "accuracy.png")]
-    pages = {
-        "config.json": json.dumps(results["settings"], indent=2, allow_nan=False),
-        "results.json": json.dumps({"schema": 1, **results}, indent=2, allow_nan=False),
-        "privacy.json": json.dumps(_privacy(results), indent=2, allow_nan=False),
-        "report.md": _markdown(results),
-        "report.html": _html(results, plots),
+    numbers = {
+        "config.json": results["settings"],
+        "results.json": {"schema": SCHEMA, **results},
+        "privacy.json": _privacy(results),
     }
+    pages = {name: json.dumps(content, indent=2, allow_nan=False) for name, content in numbers.items()}
+    pages["report.md"] = _markdown(results)
+    _write(pages, folder)
+    plots = [plot_routing(results, folder / "routing.png"), plot_accuracy(results, folder / "accuracy.png")]
+    _write({"report.html": _html(results, plots)}, folder)
+    return [*(folder / name for name in pages), *plots, folder / "report.html"]
+
+
+def _write(pages: Mapping[str, str], folder: Path) -> None:
     for name, text in pages.items():
         (folder / name).write_text(text + "\n", encoding="utf-8")
-    return [*plots, *(folder / name for name in pages)]
 
 
 def plot_routing(results: Mapping[str, Any], path: Path) -> Path:
@@ -105,16 +112,13 @@ def _label_accuracy(axes: Axes, runs: Sequence[Mapping[str, Any]], results: Mapp
 
 def _privacy(results: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "adjacency": results["adjacency"],
         "delta": results["delta"],
         "epsilon_target": results["settings"]["eps"],
         "epsilon_spent": {key: run["epsilon_spent"] for key, run in results["runs"].items()},
         "plan": results["calibration"]["joint"],
-        "not_covered": [
-            "The accuracies in results.json are evaluated on held-out private text and carry no guarantee.",
-            "The demonstration's seed is known, so its noise can be replayed; a private run uses seed=None.",
-        ],
+        "not_covered": results["not_covered"],
     }
 
 
@@ -129,7 +133,8 @@ def _sections(results: Mapping[str, Any]) -> list[_Section]:
         (
             "Result",
             f"RAPTOR minus monolithic DP: {middle:+.1f} points, paired 95 % interval {low:+.1f} to {high:+.1f}. "
-            f"Every ε is for adding or removing one record, at δ = {results['delta']:.2e}.",
+            f"Every ε is for adding or removing one record, at δ = {results['delta']:.2e}. Not covered by these ε: "
+            + " ".join(results["not_covered"]),
             ["run", "accuracy, %", "95 % interval", "NLL", "ε spent"],
             [
                 [

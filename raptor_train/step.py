@@ -117,13 +117,11 @@ def sum_clipped(
     """Sum of the batch's clipped per-record gradients, a tensor a parameter, zero for an empty batch. Private."""
     totals = [torch.zeros_like(p) for p in stream.parameters]
     for positions, part in batch.micro_batches(micro_batch_size):
-        if not len(part):
-            continue
         owner = None
         if stream.role.owned:
             owner = owners[positions] if owners is not None else current_owners(model, part)
         tape = record_gradients(stream.role, model, part, others=others, owner=owner)
-        sums, _ = clipped_sums(tape.rows, len(part), stream.clip_norm, stream.parameters)
+        sums = clipped_sums(tape.rows, len(part), stream.clip_norm, stream.parameters)
         for total, part_sum in zip(totals, sums, strict=True):
             total += part_sum
     return totals

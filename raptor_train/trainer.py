@@ -129,6 +129,7 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
 
     def _charge(self, stream: Stream) -> None:
+        self._charged[stream] += 1  # first: an interruption in between must not let the charge be made twice
         if self.ledger is not None:
             self.ledger.append(
                 stream=stream.role.name,
@@ -136,7 +137,6 @@ class Trainer:
                 sampling_probability=stream.sampling_probability,
                 clip_norm=stream.clip_norm,
             )
-        self._charged[stream] += 1
 
 
 @dataclass(frozen=True)
@@ -245,6 +245,8 @@ def private_trainer(
     """
     choice("owners", owners, ("fixed", "recomputed"))
     whole("micro_batch_size", micro_batch_size)
+    if Path(ledger_path).exists() or not Path(ledger_path).parent.is_dir():
+        raise ValueError(f"expected ledger_path to be a new file in an existing folder, got {ledger_path}")
     roles = [stream.role for stream in streams]
     check_before_training(adapted, roles, optimizer)
     check_records(adapted, probe, name="probe")

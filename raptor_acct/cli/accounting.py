@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from raptor_acct._arguments import check_q
 from raptor_acct._validate import number, whole
 from raptor_acct.adjacency import ADJACENCIES, Adjacency
 from raptor_acct.calibration import (
@@ -16,7 +17,7 @@ from raptor_acct.calibration import (
     privacy_spent,
 )
 from raptor_acct.cli._output import echo_json, echo_table, one_line_errors
-from raptor_acct.mechanisms import SubsampledGaussian
+from raptor_acct.mechanisms import MOST_STEPS, NOISE_RANGE, SubsampledGaussian
 
 _adjacency = click.option(
     "--adjacency", type=click.Choice(ADJACENCIES), default="add_remove", show_default=True, help="What neighbours are."
@@ -116,7 +117,11 @@ def epsilon(
             raise ValueError("expected --sigma-shared, --sigma-expert or both")
         if isinstance(q_pair, tuple) or isinstance(steps_pair, tuple):
             raise ValueError("expected q to be one number and steps another for a single stream, got a pair")
-        stream = SubsampledGaussian(num_steps=steps_pair, sampling_probability=q_pair, noise_multiplier=sigma)
+        stream = SubsampledGaussian(
+            num_steps=whole("steps", steps_pair, high=MOST_STEPS),
+            sampling_probability=check_q("q", q_pair),
+            noise_multiplier=number(f"sigma_{role}", sigma, NOISE_RANGE),
+        )
         guarantee = stream.guarantee(adjacency)
         result = {"epsilon": guarantee.epsilon(delta), "delta": delta, **guarantee.to_dict()}
         rows = [[f"{role} stream alone", f"{delta:.4g}", _up(result["epsilon"])]]

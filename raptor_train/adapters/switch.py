@@ -68,7 +68,7 @@ class SwitchClassifier:
                 f"expected expert_layers among the sparse layers {sorted(sparse)}, each once, got {layers}"
             )
         self._trained = {p: p.requires_grad for p in model.parameters()}
-        self.model = model.eval().requires_grad_(False)
+        self.model = model.requires_grad_(False)
         self.expert_layers = tuple(layers)
         self.num_experts = int(model.encoder.config.num_experts)
         self._originals: list[tuple[nn.Module, str, nn.Module]] = []
@@ -76,6 +76,7 @@ class SwitchClassifier:
         generator = torch.Generator().manual_seed(seed)
         self.shared = self._adapt_shared(shared or Lora(), generator)
         self.expert = self._adapt_experts([sparse[i] for i in layers], expert or Lora(), generator)
+        self.model.eval()  # the new layers too
 
     def losses(self, records: Records) -> Tensor:
         """Cross-entropy of every record on its own, [records]; never a batch mean."""
@@ -105,7 +106,10 @@ class SwitchClassifier:
         return self
 
     def detach(self) -> EncoderClassifier:
-        """Put the original layers back and return the model, without the adapters, as trainable as it was."""
+        """Put the original layers back and return the model, without the adapters and as trainable as it was.
+
+        The head keeps what it learned: private in a non-private run, a release in a private one.
+        """
         for handle in self._hooks:
             handle.remove()
         for parent, name, original in reversed(self._originals):
@@ -148,6 +152,7 @@ class SwitchClassifier:
             self._hooks += [
                 mlp.register_forward_pre_hook(dispatch.see_batch),
                 mlp.experts.register_forward_pre_hook(dispatch.see_choice),
+                mlp.register_forward_hook(dispatch.forget),
             ]
             layers += [layer for group in by_expert for layer in group]
         return Role(name="expert", layers=tuple(layers), owned=len(self.expert_layers) == 1)
@@ -169,6 +174,11 @@ class _Dispatch:
             record_of_row = chosen[:, 0, e].nonzero().squeeze(-1) // self.num_tokens
             for layer in layers:
                 layer.record_of_row = record_of_row
+
+    def forget(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        for layers in self.layers:
+            for layer in layers:
+                layer.record_of_row = None  # which record went where is private; the tape has its own copy
 
 
 def sparse_blocks(model: nn.Module) -> dict[int, switch.SwitchTransformersSparseMLP]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,20 @@ from typing import Any
 import torch
 
 from raptor_acct import (
+    BiasBound,
     Calibration,
     LayerSelection,
     RoutingStats,
+    SubsampledGaussian,
     bias_bound,
+    calibrate_sigma,
     calibrate_sigmas,
     default_delta,
+    hand_back_slack,
     select_layer,
 )
 from raptor_acct.report import table
+from raptor_acct.routing_file import RoutingFile, write_routing
 from raptor_train.demo import runs
 from raptor_train.demo.runs import Outcome
 from raptor_train.demo.settings import Settings
@@ -31,6 +36,12 @@ from raptor_train.public import measure_routing
 
 Echo = Callable[[str], None]
 
+NOT_COVERED = [
+    "Each eps is of one run alone; this folder holds several runs on the same records, one without a guarantee.",
+    "Accuracies on held-out private text are for comparison; they carry no guarantee.",
+    "The demonstration's seed is known, so its noise can be replayed; a private run uses seed=None.",
+]
+
 
 def run_demo(
     settings: Settings, folder: Path, echo: Echo, *, progress: bool = True, workers: int = 2
@@ -39,7 +50,7 @@ def run_demo(
 
     Args:
         settings: What to run.
-        folder: An existing folder; the ledgers are written there.
+        folder: A folder to make; the ledgers and the routing statistics are written there.
         echo: Where the words go.
         progress: Show bars.
         workers: Processes that train side by side, one thread each.
@@ -48,38 +59,54 @@ def run_demo(
         Every number, ready for JSON; :mod:`raptor_train.report` turns them into pages.
 
     Raises:
-        ValueError: On settings that cannot be met, before anything is trained.
+        ValueError: On settings that cannot be met, before any work.
+        FileExistsError: If the folder exists.
     """
     started = time.perf_counter()
     texts = load_texts(max_length=settings.max_length, num_private=settings.num_private)
+    delta, q = default_delta(len(texts.private)), settings.sampling_probability(len(texts.private))
+    basic = calibrate_sigmas(settings.eps, delta, settings.rho, q, settings.cycles)
+    joint = hand_back_slack(basic, "shared")
+    one_stream = SubsampledGaussian(
+        num_steps=settings.one_stream_steps,
+        sampling_probability=q,
+        noise_multiplier=calibrate_sigma(settings.eps, delta, q, settings.one_stream_steps),
+    )
+    folder.mkdir(parents=True)
     echo(
         f"Public: {len(texts.public)} snippets of IMDb reviews. Private: {len(texts.private)} Rotten Tomatoes "
         f"sentences to learn from, {len(texts.test)} held out.\nModel: a small Switch Transformer encoder, "
-        "pretrained on the public text without labels; only adapters and a new head are trained."
+        "pretrained on the public text without labels;\nonly adapters and a new head are trained."
     )
 
     echo("\n1. Which sparse layer?  The router sends public text through the model; this costs no privacy.\n")
     public = texts.public.take(torch.arange(settings.num_public))
     statistics = measure_routing(load_demo_model(), public, progress=progress)
-    selection = select_layer(statistics)
-    echo(layer_words(statistics, selection))
+    write_routing(RoutingFile(layers=statistics, source="IMDb review snippets"), folder / "routing.json")
+    selection, bias = select_layer(statistics), bias_bound(statistics)
+    echo(layer_words(statistics, selection, bias))
 
-    delta, q = default_delta(len(texts.private)), settings.sampling_probability(len(texts.private))
     echo(f"\n2. How much noise?  For eps = {settings.eps:g} in total, adding or removing one record.\n")
-    arguments = (settings.eps, delta, settings.rho, q, settings.cycles)
-    basic = calibrate_sigmas(*arguments)
-    joint = calibrate_sigmas(*arguments, composition="joint", keep="shared")
     echo(noise_words(settings, len(texts.private), delta, basic, joint))
 
     echo("\n3. Training.  The head starts at zero, so every run starts at chance.\n")
-    layer = selection.layer
+    layer, seed = selection.layer, settings.seed
     jobs: dict[str, Callable[[], Outcome]] = {
         "start": partial(runs.start, texts),
         "public": partial(runs.public_head, texts),
         "raptor": partial(runs.raptor, settings, texts, layer, joint, folder / "ledger.jsonl"),
-        "monolithic": partial(runs.monolithic, settings, texts, delta, folder / "ledger-monolithic.jsonl"),
-        "head": partial(runs.head_only, settings, texts, delta, folder / "ledger-head.jsonl"),
-        "non_private": partial(runs.non_private, settings, texts, layer),
+        "monolithic": partial(
+            runs.monolithic,
+            replace(settings, seed=seed + 1),
+            texts,
+            one_stream,
+            delta,
+            folder / "ledger-monolithic.jsonl",
+        ),
+        "head": partial(
+            runs.head_only, replace(settings, seed=seed + 2), texts, one_stream, delta, folder / "ledger-head.jsonl"
+        ),
+        "non_private": partial(runs.non_private, replace(settings, seed=seed + 3), texts, layer),
     }
     steps = 2 * settings.cycles + 2 * settings.one_stream_steps
     outcomes = run_jobs(jobs, steps=steps, workers=workers, progress=progress)
@@ -88,15 +115,18 @@ def run_demo(
     echo(f"\n4. Result on the {len(texts.test)} held-out sentences.\n")
     echo(outcome_table(outcomes))
     difference = outcomes["raptor"].evaluation.minus(outcomes["monolithic"].evaluation)
-    echo("\n" + verdict(difference))
+    echo(
+        "\n" + verdict(difference) + "\n\nNot covered by these eps:\n" + "\n".join(f"- {line}" for line in NOT_COVERED)
+    )
     return {
-        "settings": dataclasses.asdict(settings),
+        "settings": asdict(settings),
         "records": {"public": len(texts.public), "private": len(texts.private), "test": len(texts.test)},
         "delta": delta,
         "adjacency": "add_remove",
+        "not_covered": NOT_COVERED,
         "selection": selection.to_dict(),
         "routing": {str(layer): s.to_dict() for layer, s in statistics.items()},
-        "bias": {str(layer): bound.to_dict() for layer, bound in bias_bound(statistics).items()},
+        "bias": {str(layer): bound.to_dict() for layer, bound in bias.items()},
         "calibration": {"basic": basic.to_dict(), "joint": joint.to_dict()},
         "runs": {key: outcome.to_dict() for key, outcome in outcomes.items()},
         "raptor_minus_monolithic_95": list(difference),
@@ -104,9 +134,8 @@ def run_demo(
     }
 
 
-def layer_words(statistics: dict[int, RoutingStats], selection: LayerSelection) -> str:
+def layer_words(statistics: dict[int, RoutingStats], selection: LayerSelection, bias: dict[int, BiasBound]) -> str:
     """Entropy, CV and bias bound of every sparse layer, and which one is selected."""
-    bias = bias_bound(statistics)
     rows = [
         [
             f"{layer} *" if layer == selection.layer else str(layer),

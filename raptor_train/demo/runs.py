@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigma
+from raptor_acct import Calibration, SubsampledGaussian
 from raptor_train.adapters.switch import Lora, SwitchClassifier, sparse_blocks
 from raptor_train.baselines import everything, make_monolithic, make_non_private
 from raptor_train.demo.settings import Settings
@@ -117,21 +117,25 @@ def raptor(settings: Settings, texts: Texts, layer: int, calibration: Calibratio
     return _finish("RAPTOR", trainer, adapted, texts, started, calibration.delta, (shared, expert))
 
 
-def monolithic(settings: Settings, texts: Texts, delta: float, ledger_path: Path) -> Outcome:
+def monolithic(
+    settings: Settings, texts: Texts, mechanism: SubsampledGaussian, delta: float, ledger_path: Path
+) -> Outcome:
     """One DP stream over the head, every attention block and the experts of every sparse layer, at the same total ε."""
     adapted = adapt(settings, tuple(sparse_blocks(load_demo_model())))
     rate = settings.learning_rate_monolithic
     settings = replace(settings, learning_rate_shared=rate, learning_rate_expert=rate)
-    return _one_stream("monolithic DP", settings, texts, adapted, everything(adapted), delta, ledger_path)
+    return _one_stream("monolithic DP", settings, texts, adapted, everything(adapted), mechanism, delta, ledger_path)
 
 
-def head_only(settings: Settings, texts: Texts, delta: float, ledger_path: Path) -> Outcome:
+def head_only(
+    settings: Settings, texts: Texts, mechanism: SubsampledGaussian, delta: float, ledger_path: Path
+) -> Outcome:
     """One DP stream over the head alone, on the frozen model: hard to beat where the features already suffice."""
     adapted = adapt(settings, tuple(sparse_blocks(load_demo_model()))[-1:])
     role = Role(name="head", layers=adapted.shared.layers[-1:])
     for parameter in everything(adapted).parameters:
         parameter.requires_grad_(any(parameter is kept for kept in role.parameters))
-    return _one_stream("DP head alone", settings, texts, adapted, role, delta, ledger_path)
+    return _one_stream("DP head alone", settings, texts, adapted, role, mechanism, delta, ledger_path)
 
 
 def _one_stream(
@@ -140,18 +144,17 @@ def _one_stream(
     texts: Texts,
     adapted: SwitchClassifier,
     role: Role,
+    mechanism: SubsampledGaussian,
     delta: float,
     ledger_path: Path,
 ) -> Outcome:
     started = time.perf_counter()
-    steps, q = settings.one_stream_steps, settings.sampling_probability(len(texts.private))
-    sigma = calibrate_sigma(settings.eps, delta, q, steps)
     (clipping,) = measure(settings, texts, adapted, [role])
     trainer = make_monolithic(
         adapted,
         optimizer_for(settings, adapted),
         texts.private,
-        SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma),
+        mechanism,
         clip_norm=clipping.clip_norm,
         ledger_path=ledger_path,
         probe=texts.probe,

@@ -27,8 +27,11 @@ def run_jobs(
     Args:
         jobs: Picklable functions without arguments; each calls :func:`tick` once a step.
         steps: Steps of all jobs together, for the bar.
-        workers: Processes; with 1 the jobs run one after the other in this process.
+        workers: Processes; with 1 the jobs run one after the other in this process, without a bar.
         progress: Show the bar.
+
+    Raises:
+        Exception: What a job raised; the jobs that have not started are then dropped.
     """
     if workers == 1:
         return {name: job() for name, job in jobs.items()}
@@ -43,8 +46,9 @@ def run_jobs(
         while pending:
             done, pending = wait(pending, timeout=0.5)
             bar.update(ticks.value - bar.n)
-            for future in done:
-                future.result()  # raises what the job raised, without waiting for the others
+            if any(future.exception() for future in done):
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
         return {name: future.result() for name, future in futures.items()}
 
 

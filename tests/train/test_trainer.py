@@ -306,7 +306,7 @@ def test_records_that_would_break_a_step_are_refused(tmp_path: Path) -> None:
     left_padded = Records(good.input_ids.flip(1), good.attention_mask.flip(1), good.labels)
     refused(tmp_path, "pad on the right", records=left_padded)
     no_token = Records(good.input_ids, good.attention_mask * torch.tensor([[1], [0], [1], [1]]), good.labels)
-    refused(tmp_path, "1 of the records have no token", records=no_token)
+    refused(tmp_path, "some of the records have no token", records=no_token)
     refused(
         tmp_path, "labels of records as int64", records=Records(good.input_ids, good.attention_mask, good.labels.int())
     )
@@ -341,8 +341,10 @@ def test_other_choices_are_refused(tmp_path: Path) -> None:
 
 def test_an_existing_ledger_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_text("kept")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ValueError, match="a new file in an existing folder"):
         raptor(tmp_path)
+    with pytest.raises(ValueError, match="a new file in an existing folder"):
+        raptor(tmp_path / "nowhere")
     assert (tmp_path / "ledger.jsonl").read_text() == "kept"
 
 
