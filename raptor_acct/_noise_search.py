@@ -38,7 +38,7 @@ def least_noise(family: Family, eps: float, delta: float, adjacency: Adjacency, 
         if delta < guarantee.smallest_delta:
             raise ValueError(
                 f"expected {delta_name} >= {guarantee.smallest_delta:.3g}, the smallest delta that can be certified "
-                f"for {stream}, got {delta_name}={delta!r}"
+                f"for {stream}, got {delta:.4g}"
             )
         return math.log(guarantee.delta(eps) / delta) + _MARGIN
 

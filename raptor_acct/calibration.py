@@ -277,7 +277,7 @@ def _calibrated(
     stream: SubsampledGaussian, role: str, eps: float, delta: float, adjacency: Adjacency
 ) -> SubsampledGaussian:
     """Return ``stream`` with the least noise that meets the target."""
-    names = (f"the {role} stream", "delta")
+    names = (f"the {role} stream", "delta" if role == "single" else "its share of delta")
     noise = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, names=names)
     return replace(stream, noise_multiplier=noise)
 
