@@ -253,7 +253,7 @@ def test_a_large_delta_warns() -> None:
 
 
 def test_unreachable_targets_name_stream_and_bound() -> None:
-    with pytest.raises(ValueError, match=r"expected delta >= 1e-10.*for the expert stream"):
+    with pytest.raises(ValueError, match=r"expected its share of delta >= 1e-10.*for the expert stream, got 1.5e-11"):
         calibrate_sigmas(1, 1.5e-10, 0.5, 0.01, 100, delta_share=0.9)
     with pytest.raises(ValueError, match=r"the single stream meets .* below the smallest noise multiplier supported"):
         calibrate_sigma(5000, 1e-5, 1.0, 1)
