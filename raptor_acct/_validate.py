@@ -55,8 +55,7 @@ def whole(name: str, value: object, *, low: int = 1, high: int | None = None, hi
     Traceback (most recent call last):
     ValueError: expected steps to be a whole number >= 1, got steps=2.5
     """
-    integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    count = int(value) if integral else low - 1  # type: ignore[call-overload]
+    count = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else low - 1
     if count < low or (high is not None and count > high):
         allowed = f">= {low}" if count < low or high is None else f"<= {high}"
         message = f"expected {name} to be a whole number {allowed}, got {name}={shown(value)}"

@@ -74,7 +74,7 @@ def train_head(model: EncoderClassifier, records: Records, *, weight_decay: floa
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(head(features), records.labels)
         loss = loss + weight_decay * head.weight.square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]

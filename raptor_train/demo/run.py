@@ -29,7 +29,7 @@ from raptor_acct.routing_file import RoutingFile, write_routing
 from raptor_train.demo import runs
 from raptor_train.demo.runs import Outcome
 from raptor_train.demo.settings import Settings
-from raptor_train.demo.texts import load_texts
+from raptor_train.demo.texts import Texts, load_texts
 from raptor_train.demo.workers import run_jobs
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import measure_routing
@@ -90,24 +90,7 @@ def run_demo(
     echo(noise_words(settings, len(texts.private), delta, basic, joint))
 
     echo("\n3. Training.  The head starts at zero, so every run starts at chance.\n")
-    layer, seed = selection.layer, settings.seed
-    jobs: dict[str, Callable[[], Outcome]] = {
-        "start": partial(runs.start, texts),
-        "public": partial(runs.public_head, texts),
-        "raptor": partial(runs.raptor, settings, texts, layer, joint, folder / "ledger.jsonl"),
-        "monolithic": partial(
-            runs.monolithic,
-            replace(settings, seed=seed + 1),
-            texts,
-            one_stream,
-            delta,
-            folder / "ledger-monolithic.jsonl",
-        ),
-        "head": partial(
-            runs.head_only, replace(settings, seed=seed + 2), texts, one_stream, delta, folder / "ledger-head.jsonl"
-        ),
-        "non_private": partial(runs.non_private, replace(settings, seed=seed + 3), texts, layer),
-    }
+    jobs = jobs_for(settings, texts, selection.layer, joint, one_stream, delta, folder)
     steps = 2 * settings.cycles + 2 * settings.one_stream_steps
     outcomes = run_jobs(jobs, steps=steps, workers=workers, progress=progress)
     echo(clipping_words(outcomes))
@@ -131,6 +114,36 @@ def run_demo(
         "runs": {key: outcome.to_dict() for key, outcome in outcomes.items()},
         "raptor_minus_monolithic_95": list(difference),
         "seconds": time.perf_counter() - started,
+    }
+
+
+def jobs_for(
+    settings: Settings,
+    texts: Texts,
+    layer: int,
+    joint: Calibration,
+    one_stream: SubsampledGaussian,
+    delta: float,
+    folder: Path,
+) -> dict[str, Callable[[], Outcome]]:
+    """Every run of the demo, ready for a worker; each has coins and noise of its own."""
+    seed = settings.seed
+    return {
+        "start": partial(runs.start, texts),
+        "public": partial(runs.public_head, texts),
+        "raptor": partial(runs.raptor, settings, texts, layer, joint, folder / "ledger.jsonl"),
+        "monolithic": partial(
+            runs.monolithic,
+            replace(settings, seed=seed + 1),
+            texts,
+            one_stream,
+            delta,
+            folder / "ledger-monolithic.jsonl",
+        ),
+        "head": partial(
+            runs.head_only, replace(settings, seed=seed + 2), texts, one_stream, delta, folder / "ledger-head.jsonl"
+        ),
+        "non_private": partial(runs.non_private, replace(settings, seed=seed + 3), texts, layer),
     }
 
 
