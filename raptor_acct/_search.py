@@ -1,6 +1,11 @@
 """Root search whose answer lies on the safe side, with few evaluations."""
 
+import math
 from collections.abc import Callable
+
+_STRIDE = 0.05
+_CLOSE = 0.05  # two points this close give the slope at the root well enough
+_PATIENCE = 12  # secant steps before halving takes over
 
 
 def safe_root(
@@ -10,19 +15,23 @@ def safe_root(
     low: float,
     high: float,
     width: float,
-    below: str,
+    below: str | None,
     above: str,
+    slope: float = 0.0,
 ) -> float:
-    """Return a point just above the root of a decreasing function, where the function is not positive.
+    """Return a point just above the root of a decreasing function of a logarithm, where it is not positive.
+
+    Secant steps that aim a little above the root, inside the bracket found so far; halving if they take long.
 
     Args:
         excess: A decreasing function; a value above zero means the point is unsafe.
         start: A guess.
         low: The least point tried.
         high: The largest point tried.
-        width: How far above the root the answer may lie.
-        below: What is wrong if even ``low`` is safe.
+        width: How far above the root the answer may lie, by the slope there.
+        below: What is wrong if even ``low`` is safe; None if that is an answer.
         above: What is wrong if ``high`` is not safe.
+        slope: The slope about the guess, if known.
 
     Returns:
         A point that was evaluated and found safe.
@@ -34,36 +43,34 @@ def safe_root(
     >>> 0 <= root - 2**0.5 <= 1e-9
     True
     """
-    from scipy.optimize import brentq  # here, since it takes longer to import than the rest of the package
-
-    seen: dict[float, float] = {}
-
-    def remembered(x: float) -> float:
-        if x not in seen:
-            seen[x] = excess(x)
-        return seen[x]
-
-    unsafe, safe = _bracket(remembered, min(max(start, low), high), low, high, below, above)
-    root = float(brentq(remembered, unsafe, safe, xtol=width / 4, rtol=1e-15))
-    reachable = [x for x, value in seen.items() if value <= 0 and x <= root + width]
-    if reachable:
-        return min(reachable)
-    x = root + width / 2
-    while remembered(x) > 0:  # a function that is decreasing only up to rounding
-        x += width / 2
-    return x
-
-
-def _bracket(
-    excess: Callable[[float], float], start: float, low: float, high: float, below: str, above: str
-) -> tuple[float, float]:
-    """Return (unsafe, safe) points around the root, walking away from ``start`` in growing strides."""
-    here, stride = start, 0.02 * max(1.0, abs(start))
-    direction = 1 if excess(start) > 0 else -1
-    while True:
-        if here == (high if direction > 0 else low):
-            raise ValueError(above if direction > 0 else below)
-        there = min(max(here + direction * stride, low), high)
-        if (excess(there) > 0) != (direction > 0):
-            return (here, there) if direction > 0 else (there, here)
-        here, stride = there, 3 * stride
+    unsafe, safe = -math.inf, math.inf  # the bracket
+    x, stride = min(max(start, low), high), _STRIDE
+    previous = (math.nan, math.nan)
+    for attempt in range(400):
+        value = excess(x)
+        if value > 0:
+            unsafe = max(unsafe, x)
+        else:
+            safe = min(safe, x)
+        if unsafe >= high:
+            raise ValueError(above)
+        if safe <= low and below is None:
+            return low
+        if safe <= low:
+            raise ValueError(below)
+        if attempt and x != previous[0]:
+            slope = (value - previous[1]) / (x - previous[0])
+            close = abs(x - previous[0]) < _CLOSE
+            if x == safe and close and slope < 0 and -value <= -slope * width:
+                return safe
+        if safe - unsafe <= width:
+            return safe
+        previous = (x, value)
+        aim = x - value / slope + width / 3 if slope < 0 else math.copysign(math.inf, value)
+        aim = min(max(aim, x - stride, low), x + stride, high)
+        if math.isinf(safe - unsafe):
+            stride *= 3
+        elif attempt > _PATIENCE or not unsafe < aim < safe:
+            aim = (unsafe + safe) / 2
+        x = aim
+    return safe

@@ -8,6 +8,8 @@ from raptor_acct._arguments import check_delta, check_q, check_target, plan_of
 from raptor_acct._noise_search import least_noise
 from raptor_acct._validate import choice, number, shown, whole
 from raptor_acct.adjacency import Adjacency, check_adjacency
+from raptor_acct.bound import Bound
+from raptor_acct.guarantee import SMALLEST_DELTA, Guarantee
 from raptor_acct.mechanisms import (
     MOST_STEPS,
     NOISE_RANGE,
@@ -49,9 +51,9 @@ class Calibration:
     composition: Composition
     keep: Keep | None
     adjacency: Adjacency
-    epsilon_shared: float
-    epsilon_expert: float
-    epsilon: float
+    epsilon_shared: Bound
+    epsilon_expert: Bound
+    epsilon: Bound
 
     @property
     def sigma_shared(self) -> float:
@@ -68,7 +70,12 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON, with the two noise multipliers at the top."""
-        return {"sigma_shared": self.sigma_shared, "sigma_expert": self.sigma_expert, **asdict(self)}
+        return {
+            "sigma_shared": self.sigma_shared,
+            "sigma_expert": self.sigma_expert,
+            **asdict(self),
+            "epsilon_lower": self.epsilon.lower,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +91,16 @@ class Spent:
         plan: The plan.
     """
 
-    epsilon: float
-    epsilon_shared: float
-    epsilon_expert: float
+    epsilon: Bound
+    epsilon_shared: Bound
+    epsilon_expert: Bound
     delta: float
     adjacency: Adjacency
     plan: RolePlan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, ready for JSON."""
-        return asdict(self)
+        """Return all fields, ready for JSON, with the lower end of epsilon."""
+        return {**asdict(self), "epsilon_lower": self.epsilon.lower}
 
 
 def default_delta(num_records: int) -> float:
@@ -128,7 +135,7 @@ def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency
     stream = SubsampledGaussian(
         num_steps=whole("steps", steps, high=MOST_STEPS), sampling_probability=check_q("q", q), noise_multiplier=1.0
     )
-    return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency)).noise_multiplier
+    return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency))[0].noise_multiplier
 
 
 def calibrate_sigmas(
@@ -164,8 +171,8 @@ def calibrate_sigmas(
             (P4), so the basic split only fixes where ``keep`` starts from.
 
     Returns:
-        The plan and what it spends. Each noise is at most about 1e-4 above the least possible, where steps are many
-        and delta is well above the accountant's rounding; never below it.
+        The plan and what it spends, with both ends of each epsilon. A noise is at most about 1e-6 (relatively) above
+        the least possible wherever the accountant's interval is that narrow, and never below it.
 
     Raises:
         ValueError: If an argument is outside its range, or a target outside what the accountant can certify; the
@@ -189,18 +196,21 @@ def calibrate_sigmas(
     choice("keep", keep, KEEPS)
     choice("sampling", sampling, SAMPLINGS)
     adjacency = check_adjacency(adjacency)
+    smallest = delta * min(delta_share, 1 - delta_share)
+    if smallest < SMALLEST_DELTA:
+        raise ValueError(f"expected each share of delta >= {SMALLEST_DELTA:g}, got {smallest:g} of {delta:g}")
     if sampling == "same_batch" and composition == "basic":
         raise ValueError(
             'expected composition="joint" with sampling="same_batch": two releases from one batch are a single '
             "mechanism, and adding the epsilons of two under-counts it (P4)"
         )
     start = plan_of(1.0, 1.0, q, steps, sampling)
-    basic = replace(
-        start,
-        shared=_calibrated(start.shared, "shared", rho * eps, delta_share * delta, adjacency),
-        expert=_calibrated(start.expert, "expert", (1 - rho) * eps, (1 - delta_share) * delta, adjacency),
-    )
-    plan = basic if composition == "basic" else _without_slack(basic, keep, eps, delta, adjacency)
+    shared, of_shared = _calibrated(start.shared, "shared", rho * eps, delta_share * delta, adjacency)
+    expert, of_expert = _calibrated(start.expert, "expert", (1 - rho) * eps, (1 - delta_share) * delta, adjacency)
+    plan = replace(start, shared=shared, expert=expert)
+    guarantees = (plan.guarantee(adjacency), of_shared, of_expert)
+    if composition == "joint":
+        plan, guarantees = _without_slack(plan, keep, eps, delta, adjacency)
     return Calibration(
         plan=plan,
         eps=eps,
@@ -210,7 +220,7 @@ def calibrate_sigmas(
         composition=composition,
         keep=keep if composition == "joint" else None,
         adjacency=adjacency,
-        **_spending(plan, delta, delta_share, adjacency),
+        **_spending(guarantees, delta, delta_share),
     )
 
 
@@ -233,9 +243,9 @@ def hand_back_slack(basic: Calibration, keep: Keep = "ratio") -> Calibration:
         raise ValueError(f"expected basic to be a Calibration, got basic={shown(basic)}")
     choice("basic.composition", basic.composition, ("basic",))
     choice("keep", keep, KEEPS)
-    plan = _without_slack(basic.plan, keep, basic.eps, basic.delta, basic.adjacency)
+    plan, guarantees = _without_slack(basic.plan, keep, basic.eps, basic.delta, basic.adjacency)
     joint = replace(basic, plan=plan, composition="joint", keep=keep)
-    return replace(joint, **_spending(plan, basic.delta, basic.delta_share, basic.adjacency))  # type: ignore[arg-type]
+    return replace(joint, **_spending(guarantees, basic.delta, basic.delta_share))  # type: ignore[arg-type]
 
 
 def privacy_spent(
@@ -261,28 +271,38 @@ def privacy_spent(
     sigma_expert = number("sigma_expert", sigma_expert, NOISE_RANGE)
     delta, adjacency = check_delta(delta), check_adjacency(adjacency)
     plan = plan_of(sigma_shared, sigma_expert, q, steps, sampling)
-    return Spent(delta=delta, adjacency=adjacency, plan=plan, **_spending(plan, delta, 0.5, adjacency))
+    return Spent(delta=delta, adjacency=adjacency, plan=plan, **_spending(_guarantees(plan, adjacency), delta, 0.5))
 
 
-def _spending(plan: RolePlan, delta: float, delta_share: float, adjacency: Adjacency) -> dict[str, float]:
-    """Return what the plan and each stream alone spend, under the names of the result's fields."""
+_Guarantees = tuple[Guarantee, Guarantee, Guarantee]  # of the plan, of the shared and of the expert stream
+
+
+def _guarantees(plan: RolePlan, adjacency: Adjacency) -> _Guarantees:
+    return plan.guarantee(adjacency), plan.shared.guarantee(adjacency), plan.expert.guarantee(adjacency)
+
+
+def _spending(guarantees: _Guarantees, delta: float, delta_share: float) -> dict[str, Bound]:
+    """Return what a plan and each stream alone spend, under the names of the result's fields."""
+    plan, shared, expert = guarantees
     return {
-        "epsilon": plan.guarantee(adjacency).epsilon(delta),
-        "epsilon_shared": plan.shared.guarantee(adjacency).epsilon(delta_share * delta),
-        "epsilon_expert": plan.expert.guarantee(adjacency).epsilon((1 - delta_share) * delta),
+        "epsilon": plan.epsilon(delta),
+        "epsilon_shared": shared.epsilon(delta_share * delta),
+        "epsilon_expert": expert.epsilon((1 - delta_share) * delta),
     }
 
 
 def _calibrated(
     stream: SubsampledGaussian, role: str, eps: float, delta: float, adjacency: Adjacency
-) -> SubsampledGaussian:
-    """Return ``stream`` with the least noise that meets the target."""
+) -> tuple[SubsampledGaussian, Guarantee]:
+    """Return ``stream`` with the least noise that meets the target, and what it then guarantees."""
     names = (f"the {role} stream", "delta" if role == "single" else "its share of delta")
-    noise = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, names=names)
-    return replace(stream, noise_multiplier=noise)
+    noise, guarantee = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, names=names)
+    return replace(stream, noise_multiplier=noise), guarantee
 
 
-def _without_slack(basic: RolePlan, keep: Keep, eps: float, delta: float, adjacency: Adjacency) -> RolePlan:
+def _without_slack(
+    basic: RolePlan, keep: Keep, eps: float, delta: float, adjacency: Adjacency
+) -> tuple[RolePlan, _Guarantees]:
     """Return ``basic`` with its noise changed, in the way ``keep`` says, until the total is just (eps, delta)."""
     ratio = basic.expert.noise_multiplier / basic.shared.noise_multiplier
 
@@ -294,4 +314,6 @@ def _without_slack(basic: RolePlan, keep: Keep, eps: float, delta: float, adjace
         return replace(basic, expert=expert) if keep == "shared" else replace(basic, shared=shared, expert=expert)
 
     names = (f'the joint plan with keep="{keep}"', "delta")
-    return family(least_noise(family, eps, delta, adjacency, names=names))
+    noise, guarantee = least_noise(family, eps, delta, adjacency, names=names)
+    plan = family(noise)
+    return plan, (guarantee, plan.shared.guarantee(adjacency), plan.expert.guarantee(adjacency))

@@ -17,6 +17,7 @@ SAMPLINGS: tuple[Sampling, ...] = ("independent", "same_batch")
 
 # What the accountants can be asked. Beyond, numbers under- or overflow before a bound could be certified.
 MOST_STEPS = 10**9
+SMALLEST_SAMPLING = 1e-9
 SAMPLING_RANGE = "[1e-9, 1]"
 NOISE_RANGE = "[0.01, 1e8]"
 
@@ -70,7 +71,7 @@ class SubsampledGaussian(Mechanism):
 
     >>> stream = SubsampledGaussian(num_steps=1000, sampling_probability=0.01, noise_multiplier=1.0)
     >>> round(stream.guarantee().epsilon(1e-5), 3), round(stream.guarantee("replace_one").epsilon(1e-5), 3)
-    (1.828, 2.844)
+    (1.828, 2.843)
     """
 
     num_steps: int

@@ -1,28 +1,29 @@
-"""Privacy accountants: streams and an adjacency in, a privacy profile out. They know nothing of experts or trainers."""
+"""Privacy accountants: streams and an adjacency in, a certified privacy profile out.
+
+They know nothing of experts or trainers.
+"""
 
 from collections.abc import Sequence
 
-from raptor_acct.accountants._stream import Profile, Stream
+from raptor_acct.accountants._stream import Profile, Stream, merged
 from raptor_acct.accountants.gaussian import GaussianProfile, gaussian_profile
-from raptor_acct.accountants.pld import PLDProfile, pld_profile
+from raptor_acct.accountants.sampled import SampledProfile, central_mu
 from raptor_acct.adjacency import Adjacency
 
 __all__ = [
     "GaussianProfile",
-    "PLDProfile",
     "Profile",
+    "SampledProfile",
     "Stream",
+    "central_mu",
     "gaussian_profile",
-    "pld_profile",
+    "merged",
     "privacy_profile",
 ]
 
 
 def privacy_profile(streams: Sequence[Stream], adjacency: Adjacency) -> Profile:
-    """Return the profile of independent streams by the tightest accountant that covers them.
-
-    Without sampling this is the closed form; otherwise a discretised privacy loss distribution.
-    """
+    """Return the profile of independent streams: the closed form without sampling, else by the tightest engine."""
     if all(stream.sampling_probability == 1 for stream in streams):
         return gaussian_profile(streams, adjacency)
-    return pld_profile(streams, adjacency)
+    return SampledProfile(streams, adjacency)

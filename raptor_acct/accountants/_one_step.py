@@ -1,4 +1,4 @@
-"""One step of a Poisson-subsampled Gaussian: its privacy loss, the inverse of it, its profile and its spread.
+"""One step of a Poisson-subsampled Gaussian: its privacy profile in closed form.
 
 The three directions, as the pair (upper, lower) of distributions of one whitened coordinate, sensitivity 1:
 
@@ -9,6 +9,7 @@ The three directions, as the pair (upper, lower) of distributions of one whitene
 In each the loss log(upper / lower) falls with the coordinate x.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Direction = Literal["remove", "add", "replace"]
 
-_REACH = 10.0  # standard deviations kept on each side; the mass outside is 1e-23
+_ROUNDING = 2.0**-49
+_NOTHING = 1e-300  # instead of 0, which would be below the truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ class OneStep:
         direction: Which of the pairs above.
 
     >>> step = OneStep(noise_multiplier=1.0, sampling_probability=1.0, direction="remove")
-    >>> [round(float(d), 6) for d in step.delta(np.array([0.0, 1.0]))]
+    >>> [round(step.delta(eps)[1], 6) for eps in (0.0, 1.0)]
     [0.382925, 0.126937]
     """
 
@@ -39,43 +41,15 @@ class OneStep:
     sampling_probability: float
     direction: Direction
 
-    @property
-    def reach(self) -> float:
-        """Outside [-reach, reach] the coordinate has a mass of at most 1e-23."""
-        return _REACH * self.noise_multiplier + 1
-
-    def loss(self, x: Array) -> Array:
-        """Return the privacy loss at the coordinates ``x``."""
-        if self.direction == "remove":
-            return self._loss_remove(x)
-        if self.direction == "add":
-            return -self._loss_remove(-x)
-        return self._loss_remove(x) - self._loss_remove(-x)
-
-    def delta(self, losses: Array) -> Array:
-        """Return the hockey-stick divergence at each of ``losses`` (of either sign), within [0, 1]."""
-        x = self._inverse(losses)
-        upper, lower = self._log_cdfs(x)
-        with np.errstate(invalid="ignore"):  # -inf minus -inf, where the divergence is 0
-            difference = -np.exp(upper) * np.expm1(np.minimum(0.0, losses + lower - upper))
-        return np.where(np.isneginf(upper), 0.0, difference)
-
-    def standard_deviation(self) -> float:
-        """Return the standard deviation of the privacy loss under the upper distribution, by the trapezoid rule."""
-        sigma, q = self.noise_multiplier, self.sampling_probability
-        x = np.linspace(-self.reach, self.reach, 401 + int(16 / sigma))
-        density = np.exp(-0.5 * (x / sigma) ** 2)
-        if self.direction != "add":
-            density = (1 - q) * density + q * np.exp(-0.5 * ((x + 1) / sigma) ** 2)
-        density /= density.sum()
-        loss = self.loss(x)
-        return float(np.sqrt(density @ (loss - density @ loss) ** 2))
-
-    def _loss_remove(self, x: Array) -> Array:
-        q = self.sampling_probability
-        unsampled = (-2 * x - 1) / (2 * self.noise_multiplier**2)
-        loss: Array = np.logaddexp(_log1m(q), np.log(q) + unsampled)
-        return loss
+    def delta(self, eps: float) -> tuple[float, float]:
+        """Return a lower and an upper bound on delta of one step at ``eps``, which differ by rounding only."""
+        upper, lower = (float(log[0]) for log in self._log_cdfs(self._inverse(np.array([eps]))))
+        if upper == -np.inf:
+            return 0.0, _NOTHING
+        exact = -math.expm1(min(0.0, eps + lower - upper)) if lower > -np.inf else 1.0
+        allowance = _ROUNDING * (1 + eps + abs(upper) + (abs(lower) if lower > -np.inf else 0.0))
+        scale = math.exp(upper)
+        return max(0.0, scale * (exact - allowance)), min(1.0, scale * (exact + allowance) + _NOTHING)
 
     def _inverse(self, losses: Array) -> Array:
         """Return the largest x whose loss is at least each of ``losses``; infinite where all or none is."""
@@ -94,12 +68,12 @@ class OneStep:
 
     def _inverse_remove(self, losses: Array) -> Array:
         q = self.sampling_probability
-        small = np.minimum(losses, 1.0)
-        large = np.maximum(losses, 1.0)
+        small, large = np.clip(losses, -1.0, 1.0), np.where(np.abs(losses) < 1, 1.0, losses)
         with np.errstate(divide="ignore"):  # at or below log(1-q) every x has a larger loss
             of_small = np.log1p(np.maximum(-1.0, np.expm1(small) / q))
-        of_large = large - np.log(q) + np.log1p(-(1 - q) * np.exp(-large))
-        return -(self.noise_multiplier**2) * np.where(losses < 1.0, of_small, of_large) - 0.5
+            unsampled = np.maximum(-1.0, -(1 - q) * np.exp(np.minimum(-large, 700.0)))
+            of_large = large - np.log(q) + np.log1p(unsampled)
+        return -(self.noise_multiplier**2) * np.where(np.abs(losses) < 1, of_small, of_large) - 0.5
 
     def _log_cdfs(self, x: Array) -> tuple[Array, Array]:
         """Return the logarithms of the upper and the lower distribution function at ``x``."""

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,10 @@ from raptor_acct import (
     hand_back_slack,
     privacy_spent,
 )
-from raptor_acct.accountants._one_step import OneStep
 
 N, Q, T = 67349, 1000 / 67349, 1347
 DELTA = default_delta(N)
-ABOVE = 2e-4  # the issue allows 2e-3
+ABOVE = 1e-6
 DIGITS = 5e-8  # of the printed exact values
 
 # Theory P3, exact: sigma_shared and sigma_expert of the basic split, the epsilon of that pair, the factor with
@@ -64,9 +65,10 @@ def test_joint_calibration(eps: int, basics: dict[int, Calibration]) -> None:
     assert_just_above(ratio.sigma_shared, shared * factor)
     assert_just_above(ratio.sigma_expert, expert * factor)
     assert kept_shared.sigma_shared == basics[eps].sigma_shared
-    assert_just_above(kept_shared.sigma_expert, expert_alone)
+    # Where the other noise is a little above the least, this one may be a little below it.
+    assert kept_shared.sigma_expert == pytest.approx(expert_alone, rel=ABOVE)
     assert kept_expert.sigma_expert == basics[eps].sigma_expert
-    assert_just_above(kept_expert.sigma_shared, shared_alone)
+    assert kept_expert.sigma_shared == pytest.approx(shared_alone, rel=ABOVE)
     for joint in (ratio, kept_shared, kept_expert):
         assert joint.epsilon <= eps < joint.epsilon * (1 + 1e-6)
 
@@ -84,9 +86,9 @@ def test_a_stream_that_others_cannot_resolve() -> None:
     assert_just_above(calibrate_sigma(0.045, 5e-7, 0.02, 1500), 62.01708874991347)
 
 
-def test_a_million_steps_stay_on_the_safe_side() -> None:
-    """S3: rounding over 10^6 steps costs a few per cent of noise; a fixed grid answers 21.11."""
-    assert 5.1946046954 <= calibrate_sigma(0.1, 5e-10, 1e-4, 10**6) <= 5.1946046954 * 1.08
+def test_a_million_steps() -> None:
+    """S3: a fixed grid answers 21.11."""
+    assert_just_above(calibrate_sigma(0.1, 5e-10, 1e-4, 10**6), 5.1946046954)
 
 
 def referee(mechanism: Mechanism, delta: float) -> float:
@@ -96,28 +98,99 @@ def referee(mechanism: Mechanism, delta: float) -> float:
         if stream.sampling_probability == 1:
             interval = min(interval, 0.005 * math.sqrt(stream.num_steps) / stream.noise_multiplier)
             continue
-        step = OneStep(
-            noise_multiplier=stream.noise_multiplier, sampling_probability=stream.sampling_probability, direction="add"
-        )
-        reach = float(np.ptp(step.loss(np.array([-step.reach, step.reach]))))
-        interval = min(interval, max(0.01 * step.standard_deviation(), reach / 40_000))
+        spread = stream.sampling_probability * math.sqrt(math.expm1(stream.noise_multiplier**-2))
+        reach = 10 / stream.noise_multiplier + stream.noise_multiplier**-2
+        interval = min(interval, max(0.01 * spread, reach / 40_000))
     accountant = PLDAccountant(value_discretization_interval=interval)
     return float(accountant.compose(mechanism.to_dp_event()).get_epsilon(delta))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_random_calibrations_are_safe_and_tight_by_a_second_accountant(seed: int) -> None:
+    """The full 200 of B01 are in benchmarks/check_accounting.py."""
     rng = np.random.default_rng(seed)
     eps, rho = float(rng.uniform(0.1, 10)), float(rng.choice([0.1, 0.5, 0.9]))
     q, steps = float(np.exp(rng.uniform(math.log(1e-3), 0))), int(rng.integers(1, 2001))
-    if seed % 10 == 0:
-        plan, target = calibrate_sigmas(eps, 1e-5, rho, q, steps, composition="joint").plan, eps
-        assert target - 1e-3 <= referee(plan, 1e-5) <= target
+    shared, expert = calibrate_sigmas(eps, 1e-5, rho, q, steps)
+    # The referee rounds up, by less than 1e-3 on this grid, so it may say a little more than the target.
+    sigma, target = (shared, rho * eps) if seed % 2 else (expert, (1 - rho) * eps)
+    stream = SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma)
+    assert target - 1e-3 <= referee(stream, 5e-6) <= target + 1e-3
+    # And by the accountant's own lower end: a millionth less noise would not do, where delta is known that well.
+    certified = stream.guarantee().delta(target)
+    share = 1.2e-6 if certified.width < 1e-6 * certified else 1e-4
+    less = SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma * (1 - share))
+    assert less.guarantee().delta(target).lower > 5e-6 >= certified.upper
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "sampled": {"q": 0.02, "steps": 300},
+    "plain": {"q": 1.0, "steps": 7},
+    "pairs": {"q": (0.01, 1.0), "steps": (500, 20)},
+    "replace": {"q": 0.05, "steps": 100, "adjacency": "replace_one"},
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"composition": "basic"},
+        *({"composition": "joint", "keep": keep} for keep in ("ratio", "shared", "expert")),
+        {"composition": "joint", "keep": "ratio", "sampling": "same_batch"},
+    ],
+    ids=str,
+)
+def test_the_noise_is_the_least_that_is_certified(schedule: dict[str, Any], way: dict[str, Any]) -> None:
+    if "sampling" in way and isinstance(schedule["q"], tuple):
+        pytest.skip("one batch has one q")
+    adjacency = schedule.get("adjacency", "add_remove")
+    calibrated = calibrate_sigmas(1.5, 1e-6, 0.6, **schedule, **way)
+    if way["composition"] == "basic":
+        parts = [(calibrated.plan.shared, 0.9, "shared"), (calibrated.plan.expert, 0.6, "expert")]
+        for stream, eps, _ in parts:
+            less = replace(stream, noise_multiplier=stream.noise_multiplier * (1 - 1.2e-6))
+            assert stream.guarantee(adjacency).delta(eps).upper <= 5e-7 < less.guarantee(adjacency).delta(eps).lower
+        return
+    plan, keep = calibrated.plan, way["keep"]
+    changed = {
+        name: replace(stream, noise_multiplier=stream.noise_multiplier * (1 - 1.2e-6))
+        for name, stream in (("shared", plan.shared), ("expert", plan.expert))
+        if name != keep
+    }
+    assert plan.guarantee(adjacency).delta(1.5).upper <= 1e-6
+    assert replace(plan, **changed).guarantee(adjacency).delta(1.5).lower > 1e-6
+    assert 1.5 * (1 - 1e-5) < calibrated.epsilon <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("eps", "delta", "q", "steps"),
+    [
+        (1.0, 1e-30, 0.01, 1000),
+        (1e-6, 1e-5, 0.01, 1000),
+        (1e-6, 1e-30, 1.0, 1),
+        (1e3, 1e-5, 0.01, 1000),
+        (1e3, 1e-9, 1.0, 10**8),
+        (1.0, 1e-5, 1e-8, 10**8),
+        (1.0, 1e-5, 0.5, 10**8),
+        (1.0, 1e-9, 0.99999, 1),
+        (0.5, 5e-3, 0.3, 2),
+        (3.0, 1e-12, 0.1, 5),
+        (1e-3, 1e-9, 1e-6, 10),
+    ],
+)
+def test_the_whole_range_is_answered_or_the_bound_is_named(eps: float, delta: float, q: float, steps: int) -> None:
+    started = time.perf_counter()
+    try:
+        sigma = calibrate_sigma(eps, delta, q, steps)
+    except ValueError as error:
+        assert re.search(r"smallest noise multiplier|largest noise multiplier", str(error))  # noqa: PT017
     else:
-        stream = SubsampledGaussian(
-            num_steps=steps, sampling_probability=q, noise_multiplier=calibrate_sigma(rho * eps, 5e-6, q, steps)
-        )
-        assert rho * eps - 1e-3 <= referee(stream, 5e-6) <= rho * eps
+        stream = SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma)
+        assert stream.guarantee().delta(eps).upper <= delta
+        less = replace(stream, noise_multiplier=sigma * (1 - 1e-4))
+        assert less.guarantee().delta(eps).upper > delta
+    assert time.perf_counter() - started < 8
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
@@ -158,7 +231,7 @@ def test_large_eps_is_calibrated_in_time() -> None:
     started = time.perf_counter()
     calibrated = calibrate_sigmas(100, 1e-5, 0.5, 0.01, 1000)
     assert time.perf_counter() - started < 10
-    assert calibrated.epsilon <= 100
+    assert 50 < calibrated.epsilon <= 100
     assert calibrate_sigma(100, 1e-5, 0.01, 1000) <= 0.27798
 
 
@@ -169,6 +242,7 @@ def test_small_eps_is_calibrated_without_a_huge_grid() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 1500 < sigma < 6000
+    assert calibrate_sigma(0.01, 1e-5, 1.0, 1) == pytest.approx(243.7854376768, rel=1e-6)
     assert peak < 1e8
     shared, expert = calibrate_sigmas(1e-4, 1e-5, 0.5, (0.01, 1.0), (1000, 1))
     assert 3000 < shared < 12000
@@ -253,8 +327,6 @@ def test_a_large_delta_warns() -> None:
 
 
 def test_unreachable_targets_name_stream_and_bound() -> None:
-    with pytest.raises(ValueError, match=r"expected its share of delta >= 1e-10.*for the expert stream, got 1.5e-11"):
-        calibrate_sigmas(1, 1.5e-10, 0.5, 0.01, 100, delta_share=0.9)
     with pytest.raises(ValueError, match=r"the single stream meets .* below the smallest noise multiplier supported"):
         calibrate_sigma(5000, 1e-5, 1.0, 1)
     with pytest.raises(ValueError, match=r"cannot meet .* below the largest noise multiplier supported"):
@@ -267,7 +339,7 @@ def test_unreachable_targets_name_stream_and_bound() -> None:
     q=st.floats(0.02, 1),
     steps=st.integers(1, 50),
 )
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_joint_never_needs_more_noise_than_basic(eps: float, rho: float, q: float, steps: int) -> None:
     basic = calibrate_sigmas(eps, 1e-6, rho, q, steps)
     joint = hand_back_slack(basic, "ratio")
@@ -290,10 +362,8 @@ def test_results_are_json_and_spent_matches(basics: dict[int, Calibration]) -> N
     assert described["adjacency"] == "add_remove"
     assert described["plan"]["expert"]["noise_multiplier"] == described["sigma_expert"]
     spent = privacy_spent(*basics[8], Q, T, delta=DELTA)
-    assert (spent.epsilon, spent.epsilon_shared, spent.epsilon_expert) == (
-        basics[8].epsilon,
-        basics[8].epsilon_shared,
-        basics[8].epsilon_expert,
+    assert [spent.epsilon, spent.epsilon_shared, spent.epsilon_expert] == pytest.approx(
+        [basics[8].epsilon, basics[8].epsilon_shared, basics[8].epsilon_expert], rel=1e-9
     )
     assert json.loads(json.dumps(spent.to_dict(), allow_nan=False))["plan"]["sampling"] == "independent"
 

@@ -7,16 +7,36 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from raptor_acct import Guarantee, SubsampledGaussian
+from raptor_acct.adjacency import Adjacency
 
 GAUSSIAN = SubsampledGaussian(num_steps=4, sampling_probability=1, noise_multiplier=2.0)  # mu = 1
 SAMPLED = SubsampledGaussian(num_steps=1000, sampling_probability=0.01, noise_multiplier=1.0)
 
 
-@pytest.mark.parametrize("fpr", [0.0, 1e-6, 0.001, 0.05, 0.3, 0.7, 0.999, 1.0])
-def test_fnr_is_the_gaussian_tradeoff_from_below(fpr: float) -> None:
+@pytest.mark.parametrize("fpr", [0.0, 1e-12, 1e-6, 0.001, 0.05, 0.3, 0.7, 0.999, 1.0])
+def test_fnr_holds_the_gaussian_tradeoff(fpr: float) -> None:
     exact = float(ndtr(ndtri(1 - fpr) - 1.0))
     fnr = GAUSSIAN.guarantee().fnr(fpr)
-    assert exact - 1e-6 <= fnr <= exact + 1e-12
+    assert fnr == fnr.lower
+    assert exact - 1e-6 <= fnr.lower <= exact + 1e-12
+    assert exact - 1e-12 <= fnr.upper <= 1
+
+
+@pytest.mark.parametrize("fpr", [1e-4, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_fnr_and_delta_tell_the_same_story(fpr: float, adjacency: Adjacency) -> None:
+    guarantee = SAMPLED.guarantee(adjacency)
+    fnr = guarantee.fnr(fpr)
+    assert 0 <= fnr.lower <= fnr.upper <= fnr.lower + 2e-6
+    grid = [guarantee.delta(0.05 * i) for i in range(160)]
+    points = [
+        max(1 - end - math.exp(0.05 * i) * fpr, math.exp(-0.05 * i) * (1 - end - fpr))
+        for i, delta in enumerate(grid)
+        for end in (delta.upper,)
+    ]
+    assert max(points) <= fnr.lower + 1e-12  # no point of the profile says more
+    # The upper end is attained: delta would be larger than it is if fnr were larger.
+    assert fnr.upper <= max(points) + 1e-3
 
 
 def test_fnr_doubles_mu_for_replace_one() -> None:
@@ -92,9 +112,35 @@ def test_to_dict_is_json_and_names_the_adjacency() -> None:
     assert described["streams"] == [{"num_steps": 1000, "sampling_probability": 0.01, "noise_multiplier": 1.0}]
 
 
-def test_tiny_deltas_answer_or_refuse_but_never_jump() -> None:
+@pytest.mark.parametrize("delta", [1e-30, 1.1e-18, 1.13e-18, 1e-10])
+def test_tiny_deltas_answer_and_never_jump(delta: float) -> None:
     guarantee = SubsampledGaussian(num_steps=10_000, sampling_probability=3.3e-4, noise_multiplier=4.0).guarantee()
-    for delta in (1.1e-18, 1.13e-18):
-        with pytest.raises(ValueError, match="expected delta in"):
-            guarantee.epsilon(delta)
-    assert guarantee.epsilon(1e-10) >= guarantee.epsilon(1.03e-10) > 0.01
+    eps = guarantee.epsilon(delta)
+    assert 0 < guarantee.epsilon(1.03 * delta) < eps < 0.2
+    assert guarantee.delta(eps).upper <= delta
+    assert guarantee.excess(eps, delta) <= 0 < guarantee.excess(0.99 * eps, delta)
+
+
+@pytest.mark.parametrize("stream", [GAUSSIAN, SAMPLED])
+def test_every_number_is_certified_from_both_sides(stream: SubsampledGaussian) -> None:
+    guarantee = stream.guarantee()
+    for bound, tight in (
+        (guarantee.epsilon(1e-5), 1e-8),
+        (guarantee.delta(1.0), 1e-8),
+        (guarantee.advantage(), 1e-8),
+        (guarantee.fnr(0.01), 1e-6),
+        (guarantee.gdp_mu(), 0.02),
+    ):
+        assert 0 < bound.lower <= bound <= bound.upper
+        assert bound.width <= tight * bound
+        assert bound.method
+
+
+def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
+    asked = SAMPLED.guarantee()
+    before = [asked.delta(eps) for eps in (3.0, 0.0, 0.5)] + [asked.epsilon(1e-3), asked.epsilon(1e-12)]
+    assert all(bound.lower <= bound.upper for bound in before)
+    fresh = SAMPLED.guarantee().epsilon(1e-5)
+    again = asked.epsilon(1e-5)
+    assert again == pytest.approx(fresh, rel=1e-9)
+    assert max(again.lower, fresh.lower) <= min(again.upper, fresh.upper)

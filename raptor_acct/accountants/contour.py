@@ -1,0 +1,171 @@
+"""Delta as a contour integral: exact up to certified errors, for many steps of sampled streams.
+
+With K(s) = Σ count · log M(s), the sum over the streams of their log-MGFs, and any c > 0,
+
+    delta(eps) = 1/(2πi) ∫ exp(K(s) - s eps) / (s (s + 1)) ds    on Re s = c.
+
+The integral is a trapezoid sum on c + ikh. By Poisson's summation it equals, for the period Λ = 2π/h, the sum over all
+integers m of exp(m c Λ) delta(eps + mΛ): it errs upwards only, and what it errs is at most
+
+    1 / (exp(cΛ) - 1)  +  exp(B(s)) / (exp((s - c)Λ) - 1)    for any s > c,
+    B(s) = K(s) - s eps + s log s - (1 + s) log(1 + s),
+
+since delta <= 1 to the left and delta(x) <= exp(B(s) - s (x - eps)) to the right. The nodes left out, the quadrature
+of M and rounding are bounded too; proofs/ derives each. Method: Lugannani and Rice's inversion made two-sided.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from raptor_acct.accountants._line import NO_TABLE, TOLERANCE, Line, Plan, Table, lines, table_about
+from raptor_acct.accountants._log_mgf import ROUNDING, Array, Complex, TooFine
+from raptor_acct.accountants._one_step import Direction
+from raptor_acct.accountants._truncation import truncate
+
+_HOPELESS = 60.0  # log of the scale beyond which the terms cancel to nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chernoff:
+    """What tilts alone say, where delta is far below anything that is asked for.
+
+    Attributes:
+        table: The tilts.
+        outside: Mass that counts as delta.
+    """
+
+    table: Table
+    outside: float
+
+    def delta(self, eps: float) -> tuple[float, float]:
+        """Return 0 and an upper bound on delta at ``eps`` >= 0."""
+        best = float(np.min(self.table.chernoff(eps), initial=0.0))
+        return 0.0, min(1.0, math.exp(min(0.0, best)) + self.outside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contour:
+    """The integrand on one line, made for an epsilon but valid at any.
+
+    Attributes:
+        c: Where the line crosses the real axis.
+        log_mgf: K(c).
+        spacing: h.
+        exponents: K(c + ikh) - K(c), shape [nodes].
+        kernel: 1 / (s (s + 1)) at the nodes, times h/π, the first one halved.
+        largest: Log of a bound on the modulus of M(c + ikh) / M(c) with all errors of M, shape [nodes].
+        rounding: The same for K(c).
+        left_out: Bound on the nodes left out, relative to exp(K(c) - c eps).
+        table: Tilts about c.
+        outside: Mass that counts as delta.
+    """
+
+    c: float
+    log_mgf: float
+    spacing: float
+    exponents: Complex
+    kernel: Complex
+    largest: Array
+    rounding: float
+    left_out: float
+    table: Table
+    outside: float
+
+    def delta(self, eps: float) -> tuple[float, float]:
+        """Return a lower and an upper bound on delta at ``eps`` >= 0."""
+        bounds = self.table.chernoff(eps)
+        upper = min(1.0, math.exp(min(0.0, float(np.min(bounds)))) + self.outside)
+        exponent = self.log_mgf - self.c * eps
+        if exponent > _HOPELESS:
+            return 0.0, upper
+        t = self.spacing * np.arange(len(self.kernel))
+        total = float(np.sum((np.exp(self.exponents - 1j * t * eps) * self.kernel).real))
+        largest = self.largest + ROUNDING * (1 + t * eps + np.abs(self.exponents))
+        unsure = float(
+            np.sum(np.abs(self.kernel) * np.exp(np.minimum(largest, 700.0)) * -np.expm1(self.exponents.real - largest))
+        )
+        unsure += abs(total) * math.expm1(self.rounding + ROUNDING * (1 + self.c * eps)) + self.left_out
+        scale, period = math.exp(exponent), 2 * math.pi / self.spacing
+        aliases = 1 / math.expm1(min(self.c * period, 700.0))
+        right = self.table.tilts > self.c
+        excess = (self.table.tilts[right] - self.c) * period
+        aliases += float(np.min(np.exp(np.minimum(bounds[right] - excess, 700.0)) / -np.expm1(-excess)))
+        if not math.isfinite(total + unsure + aliases):
+            return 0.0, upper
+        lower = max(0.0, scale * (total - unsure) - aliases)
+        return min(lower, upper), min(upper, max(lower, scale * (total + unsure) + self.outside))
+
+
+def contour(
+    streams: Sequence[tuple[float, float, int]],
+    direction: Direction,
+    near: float,
+    expected: float,
+) -> Contour | Chernoff:
+    """Return the integrand on a line made for epsilons about ``near``.
+
+    Args:
+        streams: (noise multiplier, sampling probability, number of steps) of each; the probability may be 1.
+        direction: Which record is added, removed or replaced.
+        near: The epsilon.
+        expected: About what delta will be; events of a mass far below it are left out.
+
+    Returns:
+        The integrand; or, where it falls off too slowly for the bounds to bite, Chernoff's bound alone.
+    """
+    plan = Plan(streams, direction, expected)
+    try:
+        table = table_about(plan, near)
+    except TooFine:
+        return Chernoff(table=NO_TABLE, outside=0.0)
+    for line in lines(table, near):
+        with suppress(TooFine):
+            cut = truncate(plan, line)
+            if cut is not None:
+                return _integrand(plan, line, *cut)
+    return Chernoff(table=table, outside=plan.outside)
+
+
+def _integrand(plan: Plan, line: Line, last: float, left_out: float) -> Contour:
+    """Return the integrand at the nodes of a line up to t = ``last``."""
+    count = math.ceil(last / line.spacing)
+    t: Array = line.spacing * np.arange(count + 1, dtype=np.float64)
+    exponents = -0.5 * plan.gaussian * t**2 + 1j * t * plan.gaussian * (line.c + 0.5)
+    log_mgf = 0.5 * plan.gaussian * line.c * (line.c + 1)
+    largest, rounding = exponents.real.copy(), ROUNDING * abs(log_mgf)
+    digits = math.log(plan.steps / TOLERANCE)
+    for (steps, number), log_m in zip(plan.blocks, line.log_mgfs, strict=True):
+        loss = steps.tilted(line.c, log_m, t[-1], digits)
+        ratio = loss.ratio(t)
+        log_ratio = _log1p(ratio)
+        exponents += np.sum(number * log_ratio, axis=0) + 1j * t * np.sum(number * loss.mean)
+        unsure = 2 * (loss.error + loss.loss_rounding * t) / np.maximum(np.abs(1 + ratio), 1e-300)
+        largest += np.sum(number * (log_ratio.real + np.log1p(unsure)), axis=0)
+        log_mgf += float(np.sum(number * loss.log_mgf))
+        rounding += float(np.sum(number * (2 * loss.error + loss.mgf_rounding)))
+    s = line.c + 1j * t
+    kernel: Complex = (line.spacing / math.pi / (s * (1 + s))).astype(np.complex128)
+    kernel[0] /= 2
+    return Contour(
+        c=line.c,
+        log_mgf=log_mgf,
+        spacing=line.spacing,
+        exponents=exponents,
+        kernel=kernel,
+        largest=largest,
+        rounding=rounding,
+        left_out=left_out,
+        table=line.table,
+        outside=plan.outside,
+    )
+
+
+def _log1p(x: Complex) -> Complex:
+    """Return log(1 + x), exact also where x is tiny (numpy's is not in its real part); finite at -1."""
+    square = np.maximum(x.real * (2 + x.real) + x.imag**2, -1 + 2.0**-53)
+    result: Complex = 0.5 * np.log1p(square) + 1j * np.arctan2(x.imag, 1 + x.real)
+    return result
