@@ -9,7 +9,7 @@ EPS ?= 8
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
-.PHONY: demo test lint types layers suite clean
+.PHONY: demo test lint types layers suite proofs clean
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/raptor-train demo --eps $(EPS)
@@ -28,6 +28,9 @@ layers: $(VENV)/.test-installed
 
 suite: $(VENV)/.test-installed
 	$(BIN)/pytest
+
+proofs: $(VENV)/.test-installed
+	$(BIN)/python -m proofs
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
