@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from raptor_acct._validate import number
 from raptor_acct.adjacency import Adjacency
-from raptor_acct.composition import sequential_across_streams
 from raptor_acct.guarantee import Guarantee
+from raptor_acct.ledger_file import FORMAT, LedgerContent, LedgerDamaged, checked_release, digest, parse_ledger
 from raptor_acct.mechanisms import SubsampledGaussian
 
-FORMAT = "raptor-ledger/1"
-
-
-class LedgerDamaged(ValueError):
-    """A ledger whose chain of hashes is broken: what was spent can no longer be told."""
+__all__ = ["Ledger", "LedgerDamaged", "replay", "streams"]
 
 
 class Ledger:
     """Append-only JSON lines, each holding the hash of the line before it, on disk before ``append`` returns.
 
     Args:
-        path: A file that does not exist yet.
+        path: A file that does not exist yet; :meth:`open` goes on with one that does.
 
     Raises:
         FileExistsError: If it does: a ledger is never overwritten.
 
     **Guarantee.** Appending comes before the noise is drawn, so a crash at any point charges at least what was
     released. A last line that was cut short counts as one more release of every stream seen before. Whole lines
-    removed from the end cannot be seen from the file alone.
+    removed from the end cannot be seen from the file alone. One process at a time may write.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ledger.jsonl"
+    >>> Ledger(path).append(stream="shared", noise_multiplier=1.0, sampling_probability=0.01, clip_norm=0.5)
+    >>> Ledger.open(path).append(stream="shared", noise_multiplier=1.0, sampling_probability=0.01, clip_norm=0.5)
+    >>> Ledger.verify(path).num_releases, round(Ledger.replay(path).epsilon(1e-5), 2)
+    (2, 0.25)
     """
 
     def __init__(self, path: str | Path):
@@ -41,90 +41,90 @@ class Ledger:
         self._head: str | None = ""  # None while a write is under way, and for good if it failed
         self._write({"format": FORMAT}, mode="x")
 
+    @classmethod
+    def open(cls, path: str | Path) -> Ledger:
+        """Go on with a ledger after a restart.
+
+        A last line that was cut short is replaced by the releases it counts as, so what was spent stays the same.
+
+        Raises:
+            FileNotFoundError: If there is none.
+            LedgerDamaged: As :meth:`verify`.
+        """
+        content = cls.verify(path)
+        ledger = cls.__new__(cls)  # without __init__, which begins a new file
+        ledger.path, ledger._head = Path(path), content.head
+        if content.torn:
+            ledger._settle(content)
+        return ledger
+
+    @staticmethod
+    def verify(path: str | Path) -> LedgerContent:
+        """Check a ledger, and return what it holds.
+
+        Raises:
+            LedgerDamaged: If a line other than the last cannot be read or does not fit the one before.
+        """
+        return parse_ledger(Path(path).read_bytes(), name=str(path))
+
+    @staticmethod
+    def replay(path: str | Path, *, adjacency: Adjacency = "add_remove") -> Guarantee:
+        """Check a ledger and return the guarantee of everything that was released.
+
+        Args:
+            path: The ledger's file.
+            adjacency: Which data sets are neighbours.
+
+        Raises:
+            LedgerDamaged: As :meth:`verify`.
+            ValueError: If nothing was released.
+        """
+        return Ledger.verify(path).guarantee(adjacency)
+
     def append(self, *, stream: str, noise_multiplier: float, sampling_probability: float, clip_norm: float) -> None:
         """Charge one release of one stream, flushed to the disk.
 
         Raises:
             ValueError: If a number could not be that of a private release.
         """
-        self._write(_checked(stream, noise_multiplier, sampling_probability, clip_norm))
+        self._write(checked_release(stream, noise_multiplier, sampling_probability, clip_norm))
 
     def _write(self, entry: dict[str, Any], mode: str = "a") -> None:
         if self._head is None:
-            raise ValueError(f"{self.path}: an earlier write failed; replay this ledger and start a new one")
+            raise ValueError(f"{self.path}: an earlier write failed; go on with Ledger.open")
         head, self._head = self._head, None
-        line = json.dumps({**entry, "previous": head}, allow_nan=False)
-        with self.path.open(mode, encoding="utf-8", newline="\n") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self._head = _digest(line.encode())
+        line = _line(entry, head)
+        _to_disk(self.path, line + b"\n", mode + "b")
+        self._head = digest(line)
+
+    def _settle(self, content: LedgerContent) -> None:
+        """Put a release of every stream and noise in the place of the torn line, in one move of a whole new file."""
+        whole_lines, _, _ = self.path.read_bytes().rpartition(b"\n")
+        clip_norms = {(s.stream, s.noise_multiplier, s.sampling_probability): s.clip_norm for s in content.segments}
+        lines, head = [whole_lines], content.head
+        for key, clip_norm in clip_norms.items():
+            lines.append(_line(checked_release(*key, clip_norm), head))
+            head = digest(lines[-1])
+        settled = self.path.with_name(self.path.name + ".settled")
+        _to_disk(settled, b"\n".join(lines) + b"\n", "wb")
+        settled.replace(self.path)
+        self._head = head
 
 
-def replay(path: str | Path, *, adjacency: Adjacency = "add_remove") -> Guarantee:
-    """Check a ledger and return the guarantee of everything that was released.
-
-    Args:
-        path: The ledger's file.
-        adjacency: Which data sets are neighbours.
-
-    Raises:
-        LedgerDamaged: If a line other than the last cannot be read or does not fit the one before.
-        ValueError: If nothing was released.
-    """
-    released = list(streams(path).values())
-    if not released:
-        raise ValueError(f"{path}: nothing was released, so there is nothing to account for")
-    return sequential_across_streams(released).guarantee(adjacency)
+replay = Ledger.replay
 
 
 def streams(path: str | Path) -> dict[tuple[str, float, float], SubsampledGaussian]:
     """The releases of a ledger, one mechanism for each (stream, noise multiplier, sampling probability)."""
-    entries, torn = _read(Path(path))
-    steps = Counter((e["stream"], e["noise_multiplier"], e["sampling_probability"]) for e in entries)
-    return {
-        key: SubsampledGaussian(num_steps=count + torn, noise_multiplier=key[1], sampling_probability=key[2])
-        for key, count in steps.items()
-    }
+    return Ledger.verify(path).streams()
 
 
-def _read(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    *lines, rest = path.read_bytes().split(b"\n")
-    entries, head = [], ""
-    for i, line in enumerate(lines, start=1):
-        entry = _entry(line, head, first=i == 1)
-        if entry is None:
-            raise LedgerDamaged(f"{path}: line {i} is damaged or does not follow from the line before it")
-        entries.append(entry)
-        head = _digest(line)
-    if not entries:
-        raise LedgerDamaged(f"{path}: has no complete first line, so it is no ledger")
-    return entries[1:], bool(rest)
+def _line(entry: dict[str, Any], head: str) -> bytes:
+    return json.dumps({**entry, "previous": head}, allow_nan=False).encode()
 
 
-def _entry(line: bytes, head: str, *, first: bool) -> dict[str, Any] | None:
-    """The line's content, None if it is damaged."""
-    try:
-        entry = json.loads(line)
-        if entry["previous"] != head or (first and entry["format"] != FORMAT):
-            return None
-        if not first:
-            _checked(entry["stream"], entry["noise_multiplier"], entry["sampling_probability"], entry["clip_norm"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return dict(entry)
-
-
-def _checked(
-    stream: str, noise_multiplier: float, sampling_probability: float, clip_norm: float
-) -> dict[str, str | float]:
-    return {
-        "stream": str(stream),
-        "noise_multiplier": number("noise_multiplier", noise_multiplier, "(0, inf)"),
-        "sampling_probability": number("sampling_probability", sampling_probability, "(0, 1]"),
-        "clip_norm": number("clip_norm", clip_norm, "(0, inf)"),
-    }
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
+def _to_disk(path: Path, data: bytes, mode: str) -> None:
+    with path.open(mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -6,7 +6,9 @@ import click
 
 from raptor_acct._version import __version__
 from raptor_acct.cli._output import run
-from raptor_acct.cli.accounting import calibrate, epsilon
+from raptor_acct.cli.calibrate import calibrate
+from raptor_acct.cli.epsilon import epsilon
+from raptor_acct.cli.ledger import ledger
 from raptor_acct.cli.routing import bias, routing, select
 
 
@@ -16,7 +18,7 @@ def cli() -> None:
     """Accounting and routing statistics of RAPTOR: differentially private fine-tuning of MoE models."""
 
 
-for _command in (calibrate, epsilon, routing, select, bias):
+for _command in (calibrate, epsilon, ledger, routing, select, bias):
     cli.add_command(_command)
 
 

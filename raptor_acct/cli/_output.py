@@ -1,6 +1,7 @@
 """What every command shares: one-line errors with exit status 2, tables that line up, JSON without NaN."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -34,6 +35,15 @@ def echo_json(command: str, result: Mapping[str, Any]) -> None:
 def echo_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns that line up."""
     click.echo(table(header, rows))
+
+
+def rounded_up(value: float) -> str:
+    """Return ``value`` as text, rounded up: noise and epsilon stay on the safe side when copied.
+
+    >>> rounded_up(1.8281771)
+    '1.828178'
+    """
+    return f"{math.ceil(value * 1e6) / 1e6:.6f}"
 
 
 def run(group: click.Group, name: str, arguments: Sequence[str] | None = None) -> None:

@@ -1,11 +1,11 @@
 """The commands on routing statistics: ``routing``, ``select``, ``bias``. A file is a path, or - for standard input."""
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from raptor_acct.cli._input import read_file
 from raptor_acct.cli._output import echo_json, echo_table, one_line_errors
 from raptor_acct.denominators import BiasBound, bias_bound
 from raptor_acct.routing import RoutingStats
@@ -84,10 +84,8 @@ def bias(
 
 def _read(file: str, where: Sequence[str]) -> RoutingFile:
     chosen = parse_where(where)
-    if file == "-" and sys.stdin is None:
-        raise ValueError("standard input is closed: give a file")
-    with click.open_file(file, "rb") as stream:
-        return parse_routing(stream.read(), name="standard input" if file == "-" else file, where=chosen)
+    data, name = read_file(file)
+    return parse_routing(data, name=name, where=chosen)
 
 
 def _origin(content: RoutingFile) -> dict[str, Any]:
