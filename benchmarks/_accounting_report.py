@@ -31,8 +31,9 @@ def summary(rows: Iterable[Row]) -> list[Row]:
                 "unsafe": sum(bool(row.get("unsafe")) for row in own.values()),
                 "compared": len(both),
             }
-            ratios = [row["seconds"] / other["seconds"] for row, other in both]
-            line |= _spread("ratio", ratios) | _spread("excess", [row["excess"] for row, _ in both])
+            for name_of, key in (("ratio", "seconds"), ("cpu_ratio", "cpu_seconds")):
+                line |= _spread(name_of, [row[key] / other[key] for row, other in both])
+            line |= _spread("excess", [row["excess"] for row, _ in both])
             line |= _spread("raptor_excess", [other["excess"] for _, other in both])
             lines += [line | _spread("peak_mb", [row["peak_mb"] for row, _ in both])] if own else []
     return lines
@@ -52,15 +53,23 @@ def report(document: Row) -> None:
     header = ["setting", "task", "tool", "seconds", "excess", "peak MB", ""]
     print(table(header, [_cells(row) for row in document["measurements"]]), end="\n\n")
     header = ["tool", "task", "settings", "failed", "UNSAFE", "time / RAPTOR's: median", "least", "excess: median"]
+    header.insert(7, "CPU time: median")
     header += ["most", "RAPTOR's: median", "most", "peak MB: most"]
-    columns = ("ratio_median", "ratio_least", "excess_median", "excess_most", "raptor_excess_median")
+    columns = (
+        "ratio_median",
+        "ratio_least",
+        "cpu_ratio_median",
+        "excess_median",
+        "excess_most",
+        "raptor_excess_median",
+    )
     columns += ("raptor_excess_most", "peak_mb_most")
     rows = [
         [line["tool"], line["task"], *(str(line[key]) for key in ("settings", "failures", "unsafe"))]
         + [_short(line[key]) for key in columns]
         for line in document["summary"]
     ]
-    rows += [[n, "not installed", *[""] * 10] for n, tool in document["tools"].items() if not tool["installed"]]
+    rows += [[n, "not installed", *[""] * 11] for n, tool in document["tools"].items() if not tool["installed"]]
     print(table(header, rows))
     odd = [name for name, setting in document["settings"].items() if disagrees(setting["reference"])]
     print("\nThe bracket disagrees with the value from elsewhere:", ", ".join(odd) or "nowhere")

@@ -160,7 +160,7 @@ def _brackets(setting: Setting) -> Row:
         bracket = (_certified_least(setting, high), high)
         streams = streams if setting.sigma else setting.at(high)
     answer = raptor_epsilon(streams, setting.delta)
-    return {"streams": streams, "sigma": bracket, "epsilon": (getattr(answer, "lower", None), float(answer))}
+    return {"streams": streams, "sigma": bracket, "epsilon": (answer.lower, float(answer))}
 
 
 def _certified_least(setting: Setting, high: float) -> float | None:
@@ -168,7 +168,7 @@ def _certified_least(setting: Setting, high: float) -> float | None:
 
     def too_small(power: float) -> bool:
         answer = raptor_epsilon(setting.at(high * (1 - 10**power)), setting.delta)
-        return getattr(answer, "lower", 0.0) > setting.eps
+        return answer.lower > setting.eps
 
     narrow, wide = -15.0, -1.0
     if not too_small(wide):

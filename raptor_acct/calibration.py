@@ -244,8 +244,16 @@ def hand_back_slack(basic: Calibration, keep: Keep = "ratio") -> Calibration:
     choice("basic.composition", basic.composition, ("basic",))
     choice("keep", keep, KEEPS)
     plan, guarantees = _without_slack(basic.plan, keep, basic.eps, basic.delta, basic.adjacency)
-    joint = replace(basic, plan=plan, composition="joint", keep=keep)
-    return replace(joint, **_spending(guarantees, basic.delta, basic.delta_share))  # type: ignore[arg-type]
+    spent = _spending(guarantees, basic.delta, basic.delta_share)
+    return replace(
+        basic,
+        plan=plan,
+        composition="joint",
+        keep=keep,
+        epsilon=spent["epsilon"],
+        epsilon_shared=spent["epsilon_shared"],
+        epsilon_expert=spent["epsilon_expert"],
+    )
 
 
 def privacy_spent(
