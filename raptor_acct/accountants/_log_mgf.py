@@ -16,7 +16,7 @@ errs by at most
     2 S / (exp(2πa/h) - 1)  +  2 a (f(low) + f(high))
 
 where S is the integral of the modulus on Im z = ±a and f the modulus at the two ends, provided that up to height y it
-grows there by exp(2πy/h) at most (proofs/contour_quadrature.py). S, and everything else that certifies, is bounded by
+grows there by exp(2πy/h) at most (proofs/c3_quadrature.py). S, and everything else that certifies, is bounded by
 an upper Riemann sum over cells of z, which rests on monotonicity alone.
 
 The first axis of every array is the stream: ten thousand segments are no loop.

@@ -203,4 +203,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("pld_bounds: proved")
+    print("l1_lattice: proved")

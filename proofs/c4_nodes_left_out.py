@@ -202,4 +202,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("contour_truncation: proved")
+    print("c4_nodes_left_out: proved")

@@ -208,4 +208,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("contour_quadrature: proved")
+    print("c3_quadrature: proved")

@@ -130,4 +130,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("replace_one_pair: proved")
+    print("c6_replace_one_pair: proved")

@@ -18,14 +18,14 @@ import mpmath as mp
 import sympy as sp
 
 from proofs._check import DIGITS, at_most, close, equal, instances, positive
-from proofs.contour_inversion import gaussian_delta
+from proofs.c1_inversion import gaussian_delta
 
 
 def summation() -> None:
     """Poisson's formula for g(u) = exp(-cu) (1 - exp(-u))_+, from its Fourier series (symbolic).
 
     Σ_m g(x + mΛ) is Λ-periodic, continuous and of bounded variation, so its Fourier series, whose coefficients are
-    O(k^-2), converges to it everywhere. With E and x = L - eps, and Fubini as in contour_inversion, that is the claim.
+    O(k^-2), converges to it everywhere. With E and x = L - eps, and Fubini as in c1_inversion, that is the claim.
     """
     x, period, c = sp.symbols("x Lambda c", positive=True)
     k, m = sp.symbols("k m", integer=True)
@@ -125,4 +125,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("contour_aliases: proved")
+    print("c2_aliases: proved")

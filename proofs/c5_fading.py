@@ -130,4 +130,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("faded_density: proved")
+    print("c5_fading: proved")

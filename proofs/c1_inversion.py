@@ -89,4 +89,4 @@ def prove() -> None:
 
 if __name__ == "__main__":
     prove()
-    print("contour_inversion: proved")
+    print("c1_inversion: proved")
