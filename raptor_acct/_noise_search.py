@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 
 from raptor_acct._search import safe_root
-from raptor_acct.accountants import GaussianProfile, central_mu, merged
+from raptor_acct.accountants import GaussianProfile, central_mu, merged, saddle_log_delta
+from raptor_acct.accountants._one_step import Direction
 from raptor_acct.adjacency import Adjacency
 from raptor_acct.guarantee import Guarantee
 from raptor_acct.mechanisms import Mechanism
@@ -59,10 +60,31 @@ def least_noise(
         )
 
     target = f"eps={eps:g} and {delta_name}={delta:g}"
-    log_noise = search(*_central_limit(family, eps, delta, adjacency), leading=True)
+    log_noise = search(*_start(family, eps, delta, adjacency), leading=True)
     if guarantee(log_noise).excess(eps, delta) > 0:  # rarely, the other direction is the worse one
         log_noise = search(log_noise, 0.0, leading=False)
     return math.exp(log_noise), guarantee(log_noise)
+
+
+def _start(family: Family, eps: float, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+    """Return about the log noise wanted and the slope of log delta there, by the saddle point if it applies."""
+    start, slope = _central_limit(family, eps, delta, adjacency)
+    direction: Direction = "replace" if adjacency == "replace_one" else "remove"
+    points: list[tuple[float, float]] = []
+
+    def excess(log_noise: float) -> float:
+        log_delta = saddle_log_delta(merged(family(math.exp(log_noise)).streams), direction, eps, delta)
+        if math.isnan(log_delta):
+            raise ValueError
+        points.append((log_noise, log_delta - math.log(delta)))
+        return points[-1][1]
+
+    try:
+        found = safe_root(excess, start, low=start - 1, high=start + 1, width=1e-5, below="", above="", slope=slope)
+    except ValueError:
+        return start, slope
+    (x, value), (y, other) = sorted(points, key=lambda point: abs(point[0] - found))[:2]
+    return found, (value - other) / (x - y)
 
 
 def _central_limit(family: Family, eps: float, delta: float, adjacency: Adjacency) -> tuple[float, float]:

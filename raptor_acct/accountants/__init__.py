@@ -5,9 +5,10 @@ They know nothing of experts or trainers.
 
 from collections.abc import Sequence
 
+from raptor_acct.accountants._guess import central_mu, saddle_log_delta
 from raptor_acct.accountants._stream import Profile, Stream, merged
 from raptor_acct.accountants.gaussian import GaussianProfile, gaussian_profile
-from raptor_acct.accountants.sampled import SampledProfile, central_mu
+from raptor_acct.accountants.sampled import SampledProfile
 from raptor_acct.adjacency import Adjacency
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "gaussian_profile",
     "merged",
     "privacy_profile",
+    "saddle_log_delta",
 ]
 
 

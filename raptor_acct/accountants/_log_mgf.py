@@ -42,7 +42,7 @@ _TALLEST = 12.0  # height of the strip tried
 _SHRUNK = 400.0  # eight times the logarithm that powers of R below zero may cost
 _HEIGHTS = np.array([1.0, 0.5, 0.2, 0.06])  # of the strip, as shares of the largest one; the best is taken
 _LOG_SQRT_2PI = 0.9189385332046727
-_BLOCK = 1 << 19  # elements of the largest arrays
+_BLOCK = 1 << 16  # elements of the largest arrays: they stay in the cache
 _MOST_NODES, _MOST_TERMS = 1 << 17, 1 << 23  # beyond, the method is the wrong one
 
 
@@ -82,9 +82,9 @@ class TiltedLoss:
         count = max(1, _BLOCK // (streams * nodes))
         for start in range(0, len(t), count):
             half = self.centred[:, None, :] * (t[None, start : start + count, None] / 2)
-            sine = np.sin(half)
-            twice = np.matmul(sine * np.cos(half), self.share[:, :, None])[..., 0]
-            square = np.matmul(sine * sine, self.share[:, :, None])[..., 0]
+            sine, cosine = np.sin(half), np.cos(half, out=half)
+            twice = np.matmul(np.multiply(sine, cosine, out=cosine), self.share[:, :, None])[..., 0]
+            square = np.matmul(np.square(sine, out=sine), self.share[:, :, None])[..., 0]
             result[:, start : start + count] = 2j * twice - 2 * square
         return result
 

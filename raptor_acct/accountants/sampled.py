@@ -8,6 +8,7 @@ where both have answered the intersection holds.
 import math
 from collections.abc import Sequence
 
+from raptor_acct.accountants._guess import central_mu
 from raptor_acct.accountants._inverse import epsilon_of
 from raptor_acct.accountants._one_step import Direction, OneStep
 from raptor_acct.accountants._stream import Evaluation, Plan, Stream, merged
@@ -46,7 +47,8 @@ class SampledProfile:
         distance = 2 if adjacency == "replace_one" else 1
         self._central = GaussianProfile(mu=central_mu(plan) * distance)
         unsampled = GaussianProfile(mu=distance * math.sqrt(sum(n / sigma**2 for sigma, _, n in plan)))
-        self._directions = [_Directed(plan, direction, unsampled) for direction in _DIRECTIONS[adjacency]]
+        ever = -math.expm1(sum(n * math.log1p(-q) if q < 1 else -math.inf for _, q, n in plan))
+        self._directions = [_Directed(plan, direction, unsampled, ever) for direction in _DIRECTIONS[adjacency]]
         self._latest = 0.0  # the latest epsilon asked about; the next is often close
 
     def delta(self, eps: float, negligible: float = 0.0) -> Bound:
@@ -81,11 +83,15 @@ class SampledProfile:
 
 
 class _Directed:
-    """One direction, with the latest evaluations, and what holds without sampling, which only makes it more private."""
+    """One direction, with the latest evaluations, and what holds if each step samples the record or none does.
 
-    def __init__(self, plan: Plan, direction: Direction, unsampled: GaussianProfile) -> None:
+    Delta is at most the probability that the record is ``ever`` sampled times delta of all steps ``unsampled``.
+    """
+
+    def __init__(self, plan: Plan, direction: Direction, unsampled: GaussianProfile, ever: float) -> None:
         self._plan = plan
         self._unsampled = unsampled
+        self._ever = ever * (1 + 1e-12)
         self._direction = direction
         self._attained = 0.0, 0.0  # an epsilon, and the relative width that is known to be the best about it
         self._evaluations: list[tuple[Evaluation, str]] = []
@@ -136,7 +142,7 @@ class _Directed:
 
     def _known(self, eps: float) -> Bound:
         """Return what the evaluations kept say together."""
-        lower, upper, method = 0.0, self._unsampled.delta(eps).upper, "closed form"
+        lower, upper, method = 0.0, min(1.0, self._ever) * self._unsampled.delta(eps).upper, "closed form"
         for evaluation, name in self._evaluations:
             low, high = evaluation.delta(eps)
             lower = max(lower, low)
@@ -144,9 +150,3 @@ class _Directed:
                 upper, method = high, name
         assert lower <= upper, f"the accountants contradict each other at eps={eps!r}: please report {self._plan}"
         return Bound(lower, upper, safe="upper", method=method)
-
-
-def central_mu(plan: Plan) -> float:
-    """Return the mu of the central limit theorem for many steps (Bu et al. 2020): a guess, not a bound."""
-    square = sum(n * min(sigma**-2, q**2 * math.expm1(min(sigma**-2, 50.0))) for sigma, q, n in plan)
-    return min(max(math.sqrt(square), 1e-12), 1e6)

@@ -294,3 +294,12 @@ def test_corners_answer_soundly_and_soon_or_name_the_bound(streams: Streams) -> 
             assert sound(eps)
             assert plan.delta(float(eps)).lower <= delta
         assert time.perf_counter() - started < 8
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("sigma", "q", "steps"), [(0.05, 1e-8, 10), (0.21, 1.4257e-7, 8), (0.1, 1e-6, 100)])
+def test_hardly_ever_sampled_is_hardly_ever_exposed(adjacency: Adjacency, sigma: float, q: float, steps: int) -> None:
+    bound = profile((sigma, q, steps), adjacency=adjacency).delta(0.03)
+    assert bound.lower <= bound.upper <= q * steps * (1 + 1e-9)
+    if sigma < 0.2:  # so little noise that being sampled gives the record away
+        assert bound.upper > 0.9 * q * steps
