@@ -15,7 +15,10 @@ Row = dict[str, Any]
 
 
 def summary(rows: Iterable[Row]) -> list[Row]:
-    """Each peer against RAPTOR, with the tightness of both over the settings that both answered safely."""
+    """Each peer against RAPTOR, with the tightness of both over the settings that both answered safely.
+
+    In ``cpu_ratio_median_with_ended`` a call that was ended at the limit counts as that long: a lower bound.
+    """
     answers = {(row["task"], row["tool"], row["setting"]): row for row in rows}
     lines = []
     for task in ("calibrate", "epsilon"):
@@ -33,6 +36,9 @@ def summary(rows: Iterable[Row]) -> list[Row]:
             }
             for name_of, key in (("ratio", "seconds"), ("cpu_ratio", "cpu_seconds")):
                 line |= _spread(name_of, [row[key] / other[key] for row, other in both])
+            ended = [row["seconds"] / base[key]["cpu_seconds"] for key, row in own.items() if row.get("timed_out")]
+            with_ended = [row["cpu_seconds"] / other["cpu_seconds"] for row, other in both] + ended
+            line["cpu_ratio_median_with_ended"] = statistics.median(with_ended) if with_ended else None
             line |= _spread("excess", [row["excess"] for row, _ in both])
             line |= _spread("raptor_excess", [other["excess"] for _, other in both])
             lines += [line | _spread("peak_mb", [row["peak_mb"] for row, _ in both])] if own else []

@@ -68,15 +68,15 @@ class Plan:
     @property
     def steepest(self) -> float:
         """About the tilt beyond which a stream is dominated by where its density fades out."""
-        return min((float(np.min(steps.steepest)) for steps, _ in self.blocks), default=math.inf)
+        return min((float(steps.steepest.min()) for steps, _ in self.blocks), default=math.inf)
 
     def table(self, s: Array) -> Table:
         """Return what is known of several tilts."""
         log_mgfs = [steps.table(s) for steps, _ in self.blocks]
         total, ends = 0.5 * self.gaussian * s * (s + 1), np.zeros_like(s)
         for (steps, number), log_m in zip(self.blocks, log_mgfs, strict=True):
-            total = total + np.sum(number * log_m, axis=0)
-            ends += np.sum(number * np.logaddexp(0.0, steps.log_ends(s) - log_m), axis=0)
+            total = total + (number * log_m).sum(axis=0)
+            ends += (number * np.logaddexp(0.0, steps.log_ends(s) - log_m)).sum(axis=0)
         return Table(tilts=s, log_mgfs=log_mgfs, total=total, ends=ends)
 
 
@@ -143,7 +143,7 @@ def lines(table: Table, eps: float) -> Iterator[Line]:
     if bound[best] < _NEGLIGIBLE:
         return
     periods = [
-        max(-log_error / tilts[i], float(np.min((bound[i + 1 :] - log_error) / (tilts[i + 1 :] - tilts[i]))))
+        max(-log_error / tilts[i], float(((bound[i + 1 :] - log_error) / (tilts[i + 1 :] - tilts[i])).min()))
         if usable[i]
         else math.inf
         for i in range(best + 1)

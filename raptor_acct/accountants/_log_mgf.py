@@ -103,7 +103,7 @@ class Steps:
         self._sigma = sigma[:, None]
         self._q = q[:, None]
         self._direction = direction
-        self._often = bool(np.max(q) > 0.5)
+        self._often = bool(q.max() > 0.5)
         plain = np.full_like(self._sigma, math.sqrt(-2 * math.log(rare)))  # Φ(-z) <= exp(-z²/2) / 2
         shifted = np.sqrt(-2 * np.log(np.minimum(1.0, rare / self._q)))
         widened = math.sqrt(1 + _FADE**2 / 2)
@@ -151,7 +151,7 @@ class Steps:
         log_normal = np.log(width) - 0.5 * z**2 - _LOG_SQRT_2PI
         log_mgf = _log_mean_exp(exponent, log_normal)[:, None]
         share = np.exp(exponent + log_normal - log_mgf)
-        mean = np.sum(share * loss, axis=1, keepdims=True)
+        mean = (share * loss).sum(axis=1, keepdims=True)
         # The relative error of exp(y) is the absolute one of y. That of the loss stems from z/σ - 1/(2σ²).
         of_loss = np.abs(loss) + np.abs(weight) + self._slope(z) * (np.abs(z) + 1 / self._sigma)
         change = np.abs(share - np.exp(log_normal - log_mgf)) * (1 + z**2) + share * (1 + c) * of_loss
@@ -160,8 +160,8 @@ class Steps:
             centred=loss - mean,
             mean=mean,
             log_mgf=log_mgf,
-            mgf_rounding=ROUNDING * np.sum(change, axis=1, keepdims=True),
-            loss_rounding=ROUNDING * np.sum(share * of_loss, axis=1, keepdims=True),
+            mgf_rounding=ROUNDING * change.sum(axis=1, keepdims=True),
+            loss_rounding=ROUNDING * (share * of_loss).sum(axis=1, keepdims=True),
             error=math.exp(-digits) * (1.4 + 4 * _TALLEST * math.exp(-margin))
             + outside
             + np.exp(np.minimum(self.log_ends(np.array([c])) - log_mgf, 600.0)),
@@ -173,12 +173,12 @@ class Steps:
         The share is at most ``spare``. Both shapes are [streams, 1].
         """
         mass = np.exp(self._log_sup(c) - log_mgf) * self._width
-        above = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]
+        above = mass[:, ::-1].cumsum(axis=1)[:, ::-1]
         kept = above > spare
         distance = np.abs(self._loss_at_edges - mean)
         farthest = np.maximum(distance[:, :-1], distance[:, 1:])
-        variance = np.sum(np.where(kept, mass * farthest**2, 0.0), axis=1, keepdims=True)
-        return variance, np.max(np.where(kept, 0.0, above), axis=1, keepdims=True)
+        variance = np.where(kept, mass * farthest**2, 0.0).sum(axis=1, keepdims=True)
+        return variance, np.where(kept, 0.0, above).max(axis=1, keepdims=True)
 
     def decay(self, c: float, log_mgf: Array) -> tuple[Array, Array]:
         """Return shares p and variations v with |M(c + it) / M(c)| <= 1 - p + min(p, v / |t|) for each pair.
@@ -202,8 +202,8 @@ class Steps:
         variation = np.exp(middle + 0.5 * self._width * slope) * slope * self._width
         mass = np.exp(self._log_sup(c) - log_mgf) * self._width
         ends = np.exp(log_density[:, :-1]) + np.exp(log_density[:, -1:])
-        above = np.cumsum(variation[:, ::-1], axis=1)[:, ::-1] + ends
-        share = np.clip(1 - (np.cumsum(mass, axis=1) - mass), 0.0, 1.0)
+        above = variation[:, ::-1].cumsum(axis=1)[:, ::-1] + ends
+        share = np.clip(1 - (mass.cumsum(axis=1) - mass), 0.0, 1.0)
         return share[:, ::4], above[:, ::4]
 
     def _powers(self, s: float) -> tuple[float, float]:
@@ -285,11 +285,11 @@ class Steps:
         growth = np.maximum(fade[rows, :, first - begin], fade[rows, :, last - begin])
         growth = (growth - negative * log_half_angle) / a + a / 2
         at_ends = growth + t * np.maximum(self._slope(low), self._slope(high)) * np.exp(-log_half_angle)
-        frequency = np.min(np.maximum(inside, at_ends), axis=1, keepdims=True)
+        frequency = np.maximum(inside, at_ends).min(axis=1, keepdims=True)
         cells = np.arange(bounds[0].shape[1])
         inner = (cells >= first[:, None]) & (cells <= last[:, None])
-        mass = np.sum(np.where(inner, 0.0, np.exp(np.minimum(largest, 0.0))), axis=1, keepdims=True) * self._width
-        count = math.ceil(np.max((high - low) * frequency) / (2 * math.pi))
+        mass = np.where(inner, 0.0, np.exp(np.minimum(largest, 0.0))).sum(axis=1, keepdims=True) * self._width
+        count = math.ceil(((high - low) * frequency).max() / (2 * math.pi))
         if count > _MOST_NODES:
             raise TooFine
         width = (high - low) / count
@@ -310,7 +310,7 @@ class Steps:
 
     @cached_property
     def _edges(self) -> Array:
-        count = int(np.ceil(np.max(self._high - self._low) / _CELL))
+        count = int(np.ceil((self._high - self._low).max() / _CELL))
         edges: Array = self._low + (self._high - self._low) * np.linspace(0.0, 1.0, count + 1)
         return edges
 
@@ -383,15 +383,15 @@ def _hull(keep: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArra
 
 def _log_sum(x: Array) -> Array:
     """Return log Σ exp(x) over the last axis, which stays."""
-    top = np.max(x, axis=-1, keepdims=True)
-    result: Array = top + np.log(np.sum(np.exp(x - top), axis=-1, keepdims=True))
+    top = x.max(axis=-1, keepdims=True)
+    result: Array = top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True))
     return result
 
 
 def _log_mean_exp(exponent: Array, log_weight: Array) -> Array:
     """Return log Σ exp(log_weight + exponent) over the last axis, where the weights sum to 1: exact also near 0."""
     result: Array = _log_sum(exponent + log_weight)[..., 0]
-    small = np.sum(np.exp(log_weight) * np.expm1(np.minimum(exponent, 600.0)), axis=-1)
+    small = (np.exp(log_weight) * np.expm1(np.minimum(exponent, 600.0))).sum(axis=-1)
     return np.where(np.abs(result) < 1, np.log1p(small), result)
 
 

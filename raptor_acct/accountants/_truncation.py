@@ -21,12 +21,12 @@ def truncate(plan: Plan, line: Line) -> tuple[float, float] | None:
     it is bounded by its decay.
     """
     blocks = _telling(plan, line)
-    largest = math.sqrt(max(float(np.max(block.variance)) for block in blocks))
-    total = plan.gaussian + sum(float(np.sum(block.number * block.variance)) for block in blocks)
+    largest = math.sqrt(max(float(block.variance.max()) for block in blocks))
+    total = plan.gaussian + sum(float((block.number * block.variance).sum()) for block in blocks)
     far: Array = _FARTHEST / largest
     beyond = -0.5 * plan.gaussian * far**2
     for block in blocks:
-        beyond = beyond + np.sum(block.number * _log_decay(block.steps, line.c, block.log_mgf, far), axis=0)
+        beyond = beyond + (block.number * _log_decay(block.steps, line.c, block.log_mgf, far)).sum(axis=0)
     enough = np.append(np.flatnonzero(beyond - np.log(far) < line.log_allowed - 3), len(far) - 1)[0]
     first = min(int(enough), int(np.searchsorted(far, 250 / largest)))
     first = max(first, min(int(np.searchsorted(far, 4 * line.spacing)), len(far) - 1))
@@ -38,11 +38,11 @@ def truncate(plan: Plan, line: Line) -> tuple[float, float] | None:
         loss = block.steps.tilted(line.c, block.log_mgf, float(near[-1]), digits, 3.0)
         square = np.abs(1 + loss.ratio(near)) ** 2 + 5 * loss.error + ROUNDING
         square = np.maximum(square[:, 1:], square[:, :-1]) + np.diff(near) ** 2 / 4 * block.variance + 4 * block.rest
-        between += np.sum(block.number * 0.5 * np.log(np.minimum(1.0, square)), axis=0)
+        between += (block.number * 0.5 * np.log(np.minimum(1.0, square))).sum(axis=0)
     points = np.append(near[:-1], far)
     inverse = 1 / (points - line.spacing)
     pieces = np.exp(np.append(between, beyond)) * (inverse - np.append(1 / points[1:], 0.0)) / math.pi
-    tails = np.cumsum(pieces[::-1])[::-1]
+    tails = pieces[::-1].cumsum()[::-1]
     small = np.flatnonzero(tails < math.exp(max(line.log_allowed, -700.0)))
     if points[0] <= line.spacing or len(small) == 0 or points[small[0]] > _MOST_NODES * line.spacing:
         return None
@@ -70,9 +70,9 @@ class Block:
 
 def _telling(plan: Plan, line: Line) -> list[Block]:
     """Return the blocks that hold most of the variance; of the others |M(c + it) / M(c)| <= 1 is known."""
-    shares = np.array([float(np.sum(n * v)) for (_, n), v in zip(plan.blocks, line.variances, strict=True)])
+    shares = np.array([float((n * v).sum()) for (_, n), v in zip(plan.blocks, line.variances, strict=True)])
     order = np.argsort(shares)[::-1]
-    enough = int(np.searchsorted(np.cumsum(shares[order]), _TELLING * shares.sum())) + 1
+    enough = int(np.searchsorted(shares[order].cumsum(), _TELLING * shares.sum())) + 1
     blocks = []
     for i in order[:enough]:
         (steps, number), log_m = plan.blocks[i], line.log_mgfs[i]
@@ -94,5 +94,5 @@ def _log_decay(steps: Steps, c: float, log_mgf: Array, t: Array) -> Array:
     """Return an upper bound on log |M(c + it) / M(c)| at and beyond each t, shape [streams, len(t)]."""
     share, variation = steps.decay(c, log_mgf)
     part = np.minimum(share[:, :, None], variation[:, :, None] / t)
-    result: Array = np.log(np.maximum(np.min(1 - share[:, :, None] + part, axis=1), 1e-300))
+    result: Array = np.log(np.maximum((1 - share[:, :, None] + part).min(axis=1), 1e-300))
     return result

@@ -78,22 +78,22 @@ class Contour:
     def delta(self, eps: float) -> tuple[float, float]:
         """Return a lower and an upper bound on delta at ``eps`` >= 0."""
         bounds = self.table.chernoff(eps)
-        upper = min(1.0, math.exp(min(0.0, float(np.min(bounds)))) + self.outside)
+        upper = min(1.0, math.exp(min(0.0, float(bounds.min()))) + self.outside)
         exponent = self.log_mgf - self.c * eps
         if exponent > _HOPELESS:
             return 0.0, upper
         t = self.spacing * np.arange(len(self.kernel))
-        total = float(np.sum((np.exp(self.exponents - 1j * t * eps) * self.kernel).real))
+        total = float(((np.exp(self.exponents - 1j * t * eps) * self.kernel).real).sum())
         largest = self.largest + ROUNDING * (1 + t * eps + np.abs(self.exponents))
         unsure = float(
-            np.sum(np.abs(self.kernel) * np.exp(np.minimum(largest, 700.0)) * -np.expm1(self.exponents.real - largest))
+            (np.abs(self.kernel) * np.exp(np.minimum(largest, 700.0)) * -np.expm1(self.exponents.real - largest)).sum()
         )
         unsure += abs(total) * math.expm1(self.rounding + ROUNDING * (1 + self.c * eps)) + self.left_out
         scale, period = math.exp(exponent), 2 * math.pi / self.spacing
         aliases = 1 / math.expm1(min(self.c * period, 700.0))
         right = self.table.tilts > self.c
         excess = (self.table.tilts[right] - self.c) * period
-        aliases += float(np.min(np.exp(np.minimum(bounds[right] - excess, 700.0)) / -np.expm1(-excess)))
+        aliases += float((np.exp(np.minimum(bounds[right] - excess, 700.0)) / -np.expm1(-excess)).min())
         if not math.isfinite(total + unsure + aliases):
             return 0.0, upper
         lower = max(0.0, scale * (total - unsure) - aliases)
@@ -142,11 +142,11 @@ def _integrand(plan: Plan, line: Line, last: float, left_out: float) -> Contour:
         loss = steps.tilted(line.c, log_m, t[-1], digits)
         ratio = loss.ratio(t)
         log_ratio = _log1p(ratio)
-        exponents += np.sum(number * log_ratio, axis=0) + 1j * t * np.sum(number * loss.mean)
+        exponents += (number * log_ratio).sum(axis=0) + 1j * t * (number * loss.mean).sum()
         unsure = 2 * (loss.error + loss.loss_rounding * t) / np.maximum(np.abs(1 + ratio), 1e-300)
-        largest += np.sum(number * (log_ratio.real + np.log1p(unsure)), axis=0)
-        log_mgf += float(np.sum(number * loss.log_mgf))
-        rounding += float(np.sum(number * (2 * loss.error + loss.mgf_rounding)))
+        largest += (number * (log_ratio.real + np.log1p(unsure))).sum(axis=0)
+        log_mgf += float((number * loss.log_mgf).sum())
+        rounding += float((number * (2 * loss.error + loss.mgf_rounding)).sum())
     s = line.c + 1j * t
     kernel: Complex = (line.spacing / math.pi / (s * (1 + s))).astype(np.complex128)
     kernel[0] /= 2
