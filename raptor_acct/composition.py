@@ -48,8 +48,8 @@ def sequential_across_streams(mechanisms: Sequence[Mechanism]) -> IndependentStr
         ValueError: If there is none.
 
     Guarantee:
-        Every mechanism must draw Poisson samples of its own. Two releases from the *same* sample are one mechanism,
-        ``RolePlan(..., sampling="same_batch")``: after the first release a record's chance of being in the sample is
+        Every mechanism must draw Poisson samples of its own. Releases from the *same* sample are one mechanism,
+        :func:`raptor_acct.same_batch`: after the first release a record's chance of being in the sample is
         no longer its sampling probability (P4).
 
     >>> stream = SubsampledGaussian(num_steps=1, sampling_probability=1, noise_multiplier=2.0)

@@ -1,4 +1,4 @@
-"""What the entropy of a routing distribution says about its coefficient of variation: sharp bounds (R2)."""
+"""What entropy and coefficient of variation of a routing distribution say about each other: sharp bounds (R2)."""
 
 import math
 
@@ -7,6 +7,7 @@ import numpy as np
 from raptor_acct._validate import number, whole
 
 OUTWARD = 1e-12  # relative widening of an interval's ends, far above the error of the root searches behind them
+_TINY = 1e-40  # deficit below which the share's deviation is its first order, far within the widening
 
 
 def cv_bounds(entropy_deficit: float, num_experts: int) -> tuple[float, float]:
@@ -37,6 +38,35 @@ def cv_bounds(entropy_deficit: float, num_experts: int) -> tuple[float, float]:
     return low * (1 - OUTWARD), high * (1 + OUTWARD)
 
 
+def deficit_bounds(cv: float, num_experts: int) -> tuple[float, float]:
+    """Return the smallest and the largest log E - H of any distribution with this CV: `cv_bounds` read the other way.
+
+    The same two families are extreme: (a, b, …, b) has the smallest deficit, (a, …, a, b, 0, …, 0) the largest. Both
+    ends are in closed form, rounded outwards.
+
+    Args:
+        cv: In [0, √(E-1)].
+        num_experts: E, at least 2.
+
+    Raises:
+        ValueError: If either is outside its range.
+
+    Source: theory.md R2 (Harremoës and Topsøe 2001).
+
+    >>> [round(end, 4) for end in deficit_bounds(0.344, 8)]  # SST-2, selected: the paper prints 0.972, so 0.0582
+    [0.0485, 0.0938]
+    """
+    experts = whole("num_experts", num_experts, low=2)
+    largest = math.sqrt(experts - 1)
+    c = min(number("cv", cv, f"[0, {largest * (1 + 1e-11)!r}]"), largest)
+    smallest_deficit = _two_level(c * largest, experts)
+    support = min(max(math.ceil(experts / (1 + c * c)), 2), experts)
+    within = max(0.0, (support - experts + support * c * c) / experts)  # CV² over the support alone
+    t = -min(math.sqrt(within * (support - 1)), 1.0)
+    largest_deficit = math.log(experts / support) + _two_level(t, support)
+    return smallest_deficit * (1 - OUTWARD), largest_deficit * (1 + OUTWARD)
+
+
 def excess(x: float) -> float:
     """(1 + x)·log(1 + x) - x: what an expert with share (1 + x)/E adds to E·KL(π‖u); by its series near 0."""
     if abs(x) < 0.01:
@@ -55,6 +85,8 @@ def _two_level_root(deficit: float, end: float, k: int) -> float:
         return 0.0
     if deficit >= _two_level(end, k):
         return end
+    if deficit < _TINY:
+        return math.copysign(math.sqrt(2 * (k - 1) * deficit), end)  # the first term of the series
     from scipy.optimize import brentq  # here, since importing it takes longer than all of this package
 
     rtol = 4 * np.finfo(np.float64).eps

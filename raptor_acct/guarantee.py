@@ -116,7 +116,8 @@ class Guarantee:
 
         # Where delta is half of 1 - fpr the second form is exp(-eps) delta, and log 2 farther on it is smaller.
         half = max((1 - fpr) / 2, SMALLEST_DELTA)
-        first = _largest(falling, min(_LARGEST_EPS, -math.log(fpr)), 1)
+        # Beyond the epsilon at which delta no longer matters, the first form falls.
+        first = _largest(falling, min(_LARGEST_EPS, -math.log(fpr), float(self.epsilon(_NO_MATTER))), 1)
         second = _largest(rising, min(_LARGEST_EPS, float(self.epsilon(half)) + math.log(2)), -1)
         lower, upper = max(0.0, first[0], second[0]), min(1.0, max(0.0, first[1], second[1]))
         return Bound(lower, upper, safe="lower", method=self.delta(0.0).method)
@@ -160,6 +161,9 @@ class Guarantee:
         return {"adjacency": self.adjacency, "streams": streams}
 
 
+_NARROW = 3e-9  # a range of eps over which rounding hides the slopes
+
+
 def _largest(value: Callable[[float], tuple[float, float]], high: float, power: int) -> tuple[float, float]:
     """Return bounds on the largest value on [0, high] of a function of eps that is concave in exp(power · eps).
 
@@ -167,8 +171,9 @@ def _largest(value: Callable[[float], tuple[float, float]], high: float, power: 
     """
     from scipy.optimize import minimize_scalar  # here, since it takes longer to import than the rest of the package
 
-    if high <= 0:
-        return value(0.0)
+    if math.expm1(high) < _NARROW:  # as a function of eps, no value rises faster than at slope 1
+        lower, upper = value(0.0)
+        return lower, upper + math.expm1(high)
     points = [high * i / 16 for i in range(17)]
     values = [value(x)[0] for x in points]
     best = max(range(17), key=values.__getitem__)

@@ -1,8 +1,8 @@
 """How evenly one layer's records spread over its experts: entropy, coefficient of variation, and what ties them.
 
-The *owner* of a record is the expert with the largest gate weight summed over the record's real tokens. Everything
-here describes π, the shares of the records that each expert of one sparse layer owns, against the uniform u = 1/E.
-Layers are never pooled: two layers that each collapse onto a different expert would look perfectly balanced together.
+Everything here describes π, the shares of the records that each expert of one sparse layer owns, against the uniform
+u = 1/E; `raptor_acct.owners` says who owns a record. Layers are never pooled: two layers that each collapse onto a
+different expert would look perfectly balanced together.
 """
 
 import math
@@ -15,55 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from raptor_acct._validate import number, whole
+from raptor_acct.confidence import RoutingConfidence, routing_confidence
 from raptor_acct.entropy import cv_bounds, excess
+from raptor_acct.owners import Owners, checked_owners, layer_number, owners_by_layer, owners_from_gates
 
 FloatArray = npt.NDArray[np.float64]
 Vector = Sequence[int] | Sequence[float] | npt.NDArray[Any]
 
 SUM_TOLERANCE = 1e-6  # how far from 1 the sum of given probabilities may be: what float32 leaves of a softmax
 _ROUNDING = 4 * np.finfo(np.float64).eps
-
-
-def owners_from_gates(gates: npt.ArrayLike, mask: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return the owner expert of every record: the argmax over experts of its summed gate weights.
-
-    Ties go to the lowest index. A record whose real tokens activated no expert at all ties everywhere, so expert 0
-    owns it: an error would depend on one record's private content.
-
-    Args:
-        gates: [records, tokens, experts], weights of the experts the router really activated, zero elsewhere.
-        mask: [records, tokens], 1 for a real token and 0 for padding, which is ignored whatever its gates hold.
-
-    Returns:
-        [records], integers in 0..E-1; as private as the records are.
-
-    Raises:
-        ValueError: On shapes that do not fit, a mask not of 0 and 1, a record without a real token, or weights of
-            real tokens that are negative or not finite.
-
-    Source: the paper's owner rule (Fig. 2); theory.md §1.
-
-    >>> owners_from_gates([[[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]], [[1, 1, 0]])
-    array([0])
-    """
-    weights, real = np.asarray(gates), np.asarray(mask)
-    if weights.ndim != 3 or 0 in weights.shape or real.shape != weights.shape[:2]:
-        raise ValueError(
-            "expected gates of shape (records, tokens, experts), one layer at a time, and mask of shape "
-            f"(records, tokens), got gates of shape {weights.shape} and mask of shape {real.shape}"
-        )
-    if weights.dtype.kind not in "fiu":
-        raise ValueError(f"expected gates to be real numbers, got gates of type {weights.dtype}")
-    if real.dtype.kind not in "biuf" or not np.isin(real, (0, 1)).all():
-        raise ValueError("expected mask to hold only 1 (real token) and 0 (padding), got other values")
-    if not real.any(axis=1).all():
-        raise ValueError(f"expected a real token in every record, got none in record {real.any(axis=1).argmin()}")
-    # C order: the sum then runs token by token, and trailing padding cannot change even its last bit
-    masked = np.ascontiguousarray(np.where(real[:, :, None] == 1, weights, 0), dtype=np.float64)
-    if not (np.isfinite(masked) & (masked >= 0)).all():
-        raise ValueError("expected gates of real tokens to be finite and >= 0, got negative, infinite or nan weights")
-    owners: npt.NDArray[np.int64] = masked.sum(axis=1).argmax(axis=1)
-    return owners
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,7 +61,7 @@ class RoutingStats:
         if not any(exact):
             raise ValueError(f"expected counts of at least one record, got all {len(exact)} counts = 0")
         total = sum(exact)
-        return cls(probabilities=_frozen([c / total for c in exact]), counts=exact, layer=_layer(layer))
+        return cls(probabilities=_frozen([c / total for c in exact]), counts=exact, layer=layer_number(layer))
 
     @classmethod
     def from_probabilities(cls, probabilities: Vector, *, layer: int | str | None = None) -> Self:
@@ -117,7 +77,7 @@ class RoutingStats:
             raise ValueError(f"expected probabilities that sum to 1 within {SUM_TOLERANCE:g}, got sum {total!r}")
         if abs(total - 1) > _ROUNDING:  # not below: so that a vector once normalised stays bit for bit as it is
             shares = [share / total for share in shares]
-        return cls(probabilities=_frozen(shares), layer=_layer(layer))
+        return cls(probabilities=_frozen(shares), layer=layer_number(layer))
 
     @classmethod
     def from_owners(cls, owners: Vector, num_experts: int, *, layer: int | str | None = None) -> Self:
@@ -126,14 +86,8 @@ class RoutingStats:
         Raises:
             ValueError: If ``num_experts`` is not a whole number >= 2, or ``owners`` not such integers.
         """
-        experts = whole("num_experts", num_experts, low=2, high=10**6)
-        array = np.asarray(owners)
-        if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-            got = f"owners of shape {array.shape} and type {array.dtype}"
-            raise ValueError(f"expected owners of shape (records,) and whole numbers, for one layer, got {got}")
-        if array.min() < 0 or array.max() >= experts:
-            raise ValueError(f"expected owners in 0..{experts - 1}, got owners from {array.min()} to {array.max()}")
-        return cls.from_counts(np.bincount(array.astype(np.int64), minlength=experts), layer=layer)
+        array = checked_owners("owners", owners, num_experts)
+        return cls.from_counts(np.bincount(array, minlength=num_experts), layer=layer)
 
     @classmethod
     def from_gates(cls, gates: npt.ArrayLike, mask: npt.ArrayLike, *, layer: int | str | None = None) -> Self:
@@ -211,6 +165,28 @@ class RoutingStats:
         """Return the sharp interval of CVs that this entropy allows (R2); it always holds `cv`."""
         return cv_bounds(self.entropy_deficit, self.num_experts)
 
+    def confidence(self, level: float = 0.95, *, resamples: int = 2000, seed: int = 0) -> RoutingConfidence:
+        """Return intervals for the H and CV of the population that these records are independent draws from (R4).
+
+        The rigorous ones hold at any number of records; the bootstrap ones are approximate, and the same for one seed.
+
+        Args:
+            level: Confidence level in (0, 1).
+            resamples: Samples that the bootstrap draws.
+            seed: Of the bootstrap.
+
+        Raises:
+            ValueError: If only shares are known, as from probabilities, or an argument is outside its range.
+
+        >>> found = RoutingStats.from_counts([300, 200, 250, 250]).confidence(0.9)
+        >>> [round(end, 3) for end in found.cv_rigorous], [round(end, 3) for end in found.cv_bootstrap]
+        ([0.0, 0.263], [0.017, 0.173])
+        """
+        if self.counts is None:
+            raise ValueError("expected statistics from counts, got only probabilities: how many records is not known")
+        measured = {"entropy": self.entropy, "entropy_deficit": self.entropy_deficit, "cv": self.cv}
+        return routing_confidence(self.counts, **measured, level=level, resamples=resamples, seed=seed)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists for JSON; `from_dict` restores the same object from it."""
         derived = ("entropy", "normalized_entropy", "entropy_deficit", "chi2", "cv", "effective_experts")
@@ -247,11 +223,11 @@ def as_stats(name: str, value: "RoutingStats | Vector", *, layer: int | str | No
     if value is None:
         raise ValueError(f"expected {name}, got None; a dense layer has no router: leave it out")
     if isinstance(value, RoutingStats):
-        if layer is None or value.layer == _layer(layer):
+        if layer is None or value.layer == layer_number(layer):
             return value
         if value.layer is not None:
             raise ValueError(f"expected {name} to be of layer {layer}, got statistics of layer {value.layer}")
-        return replace(value, layer=_layer(layer))
+        return replace(value, layer=layer_number(layer))
     entries = _vector(name, value)
     floats = [x for x in entries if isinstance(x, float)]
     shares = [x for x in entries if isinstance(x, int | float) and 0 <= x <= 1 + SUM_TOLERANCE]
@@ -280,7 +256,7 @@ def by_layer(name: str, mapping: "Mapping[Any, RoutingStats | Vector]") -> dict[
         raise ValueError(f"expected {name} to have at least one layer, got none")
     result: dict[int, RoutingStats] = {}
     for key, value in mapping.items():
-        layer = _layer(key)
+        layer = layer_number(key)
         if layer is None or layer in result:
             raise ValueError(f"expected every layer once in {name}, got layer {key!r} twice or without a number")
         try:
@@ -288,6 +264,30 @@ def by_layer(name: str, mapping: "Mapping[Any, RoutingStats | Vector]") -> dict[
         except ValueError as error:
             raise ValueError(f"{name}[{key!r}]: {error}") from None
     return dict(sorted(result.items()))
+
+
+def stats_by_layer(
+    owners: Owners, num_experts: int, *, layers: Sequence[int | str] | None = None
+) -> dict[int, RoutingStats]:
+    """Return the statistics of each layer, lowest first, from the owner expert of every record in every layer.
+
+    Args:
+        owners: [layers, records], integers in 0..num_experts-1; or a mapping from layer number to [records].
+        num_experts: E of every layer.
+        layers: The model's real layer number of each row of ``owners``; with a mapping they are its keys.
+
+    Raises:
+        ValueError: If ``layers`` does not fit ``owners``, a layer is named twice, layers differ in their number of
+            records, or owners are not such integers.
+
+    >>> {layer: stats.counts for layer, stats in stats_by_layer([[0, 1, 1], [2, 0, 1]], 3, layers=[1, 3]).items()}
+    {1: (1, 2, 0), 3: (1, 1, 1)}
+    """
+    checked = owners_by_layer(owners, num_experts, layers)
+    return {
+        layer: RoutingStats.from_counts(np.bincount(row, minlength=num_experts), layer=layer)
+        for layer, row in checked.items()
+    }
 
 
 def _vector(name: str, values: object) -> list[Any]:
@@ -303,12 +303,6 @@ def _count(name: str, value: object) -> int:
     """Return a count as an exact int; floats are taken as far as each whole number has its own, to 2**53."""
     exact = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
     return whole(name, int(value) if exact else value, low=0)  # type: ignore[call-overload]
-
-
-def _layer(layer: int | str | None) -> int | None:
-    """Return the layer's real number, from an int >= 0 or a string of digits."""
-    digits = isinstance(layer, str) and layer.isascii() and layer.isdigit()
-    return None if layer is None else whole("layer", int(layer) if digits else layer, low=0)
 
 
 def _frozen(values: npt.ArrayLike) -> FloatArray:

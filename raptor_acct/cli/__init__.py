@@ -9,6 +9,8 @@ from raptor_acct.cli._output import run
 from raptor_acct.cli.calibrate import calibrate
 from raptor_acct.cli.epsilon import epsilon
 from raptor_acct.cli.ledger import ledger
+from raptor_acct.cli.mse import mse
+from raptor_acct.cli.plot import plot
 from raptor_acct.cli.routing import bias, routing, select
 
 
@@ -18,7 +20,7 @@ def cli() -> None:
     """Accounting and routing statistics of RAPTOR: differentially private fine-tuning of MoE models."""
 
 
-for _command in (calibrate, epsilon, ledger, routing, select, bias):
+for _command in (calibrate, epsilon, ledger, routing, select, bias, mse, plot):
     cli.add_command(_command)
 
 

@@ -1,14 +1,10 @@
 """The command ``calibrate``: noise for a target."""
 
-import math
-from typing import Any
-
 import click
 
-from raptor_acct._validate import number, whole
 from raptor_acct.adjacency import Adjacency
-from raptor_acct.calibration import KEEPS, Calibration, calibrate_sigmas, default_delta, hand_back_slack
-from raptor_acct.cli._input import adjacency_option, json_option, numbers
+from raptor_acct.calibration import KEEPS, Calibration, calibrate_sigmas, hand_back_slack
+from raptor_acct.cli._input import adjacency_option, json_option, schedule, total_delta
 from raptor_acct.cli._output import echo_json, echo_table, one_line_errors, rounded_up
 
 
@@ -41,11 +37,8 @@ def calibrate(
     All four ways to spend it stand side by side: the basic composition, and the joint one with each way of handing
     its slack back.
     """
-    q_pair, steps_pair = _schedule(q, steps, records, batch_size, epochs)
-    if delta is None:
-        if records is None:
-            raise ValueError("expected --delta, or --records from which it follows")
-        delta = default_delta(records)
+    q_pair, steps_pair = schedule(q, steps, records, batch_size, epochs)
+    delta = total_delta(delta, records)
     basic = calibrate_sigmas(eps, delta, rho, q_pair, steps_pair, adjacency=adjacency)
     results = [basic, *(hand_back_slack(basic, keep) for keep in KEEPS)]
     if as_json:
@@ -63,19 +56,3 @@ def calibrate(
 def _row(result: Calibration) -> list[str]:
     name = "basic" if result.keep is None else f"joint, keep {result.keep}"
     return [name, rounded_up(result.sigma_shared), rounded_up(result.sigma_expert), rounded_up(result.epsilon)]
-
-
-def _schedule(
-    q: str | None, steps: str | None, records: int | None, batch_size: int | None, epochs: float | None
-) -> tuple[Any, Any]:
-    """Return q and steps, given as such or by the size of the run."""
-    if q is not None and steps is not None and batch_size is None and epochs is None:
-        return numbers("q", q), numbers("steps", steps)
-    if records is None or batch_size is None or epochs is None or q is not None or steps is not None:
-        raise ValueError("expected either --q and --steps, or --records, --batch-size and --epochs")
-    whole("records", records, low=2, high=10**15)
-    whole("batch-size", batch_size)
-    if batch_size > records:
-        raise ValueError(f"expected batch-size in [1, records], got batch-size={batch_size} and records={records}")
-    number("epochs", epochs, "(0, 1e9]")
-    return batch_size / records, math.ceil(epochs * records / batch_size)

@@ -376,3 +376,13 @@ def test_results_are_json_and_spent_matches(basics: dict[int, Calibration]) -> N
 def test_default_delta_needs_records(bad: Any) -> None:
     with pytest.raises(ValueError, match="expected num_records"):
         default_delta(bad)
+
+
+@pytest.mark.parametrize("keep", ["ratio", "shared", "expert"])
+def test_joint_noise_is_never_above_basic_even_where_the_accountant_is_wide(keep: Any) -> None:
+    """One step of two streams that hardly sample: the sum of the parts is then the tighter bound (P2)."""
+    basic = calibrate_sigmas(1, 1e-5, 0.5, 9e-6, 1)
+    joint = calibrate_sigmas(1, 1e-5, 0.5, 9e-6, 1, composition="joint", keep=keep)
+    assert joint.sigma_shared <= basic.sigma_shared
+    assert joint.sigma_expert <= basic.sigma_expert
+    assert joint.epsilon <= 1

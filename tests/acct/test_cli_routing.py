@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from raptor_acct.bias import bias_bound
 from raptor_acct.cli import main
 from raptor_acct.cli.routing import bias, routing, select
-from raptor_acct.denominators import bias_bound
 from raptor_acct.routing import RoutingStats
 from raptor_acct.selection import select_layer
 
@@ -141,7 +141,7 @@ def test_missing_file(name, json_flag, tmp_path):
         (["--clip-norm", "0"], "expected clip_norm in (0, 1e30], got clip_norm=0.0"),
         (["--clip-norm", "nan"], "got clip_norm=nan"),
         (["--batch-size", "-5"], "expected batch_size in (0, inf), got batch_size=-5.0"),
-        (["--denominator", "realized"], "no finite sensitivity bound"),
+        (["--denominator", "realized"], "whatever the noise multiplier"),
         (["--denominator", "shrinkage"], "expected denominator to be one of 'expected_owner', 'batch'"),
         (["--where", "layer"], "expected every --where as column=value"),
         (["--where", "layer=3"], "expected a CSV file with --where, got JSON"),

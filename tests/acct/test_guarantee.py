@@ -144,3 +144,11 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
     again = asked.epsilon(1e-5)
     assert again == pytest.approx(fresh, rel=1e-9)
     assert max(again.lower, fresh.lower) <= min(again.upper, fresh.upper)
+
+
+@pytest.mark.parametrize(("sigma", "q", "steps"), [(1.0, 0.01, 1000), (5000.0, 0.01, 100), (1e5, 1.0, 3)])
+def test_fnr_next_to_one_and_for_hardly_any_leak(sigma: float, q: float, steps: int) -> None:
+    guarantee = SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=sigma).guarantee()
+    for fpr in (1e-6, 0.3, 1 - 1e-9, 0.9999999999999994):
+        fnr = guarantee.fnr(fpr)
+        assert 1 - fpr - guarantee.advantage().upper - 1e-15 <= fnr.lower <= fnr.upper <= 1.00001 * (1 - fpr) + 1e-5
