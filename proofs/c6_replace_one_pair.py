@@ -15,7 +15,7 @@ normal with covariance <u, v>, H = E g(log l_u, log l_v), g(X, Y) = (k + q e^X -
 
 Assumptions. The other records' contributions are a shift common to both sides: given which of them take part, and by
 joint convexity of H after averaging over that. Composition: pairs that dominate step by step dominate together, also
-adaptively (cited: Zhu, Dong and Wang 2022, theorem 10).
+adaptively (P2, `adaptive`; Zhu, Dong and Wang 2022, theorem 10).
 
 Source. Plackett 1954, Slepian 1962; theory section 2, P1.
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|\n").split("|")]
     for line in (ROOT / "proofs" / "README.md").read_text(encoding="utf-8").splitlines()
-    if re.match(r"\| *[A-Z]\d", line)
+    if re.match(r"\| *[A-Z]\d \w", line)
 ]
 SETTINGS: list[tuple[Direction, float, float, float]] = [  # and a tilt
     ("remove", 1.0, 0.01, 8.0),
