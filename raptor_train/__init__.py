@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from raptor_acct._version import __version__
 
 if TYPE_CHECKING:
-    from raptor_train.adapters.switch import Lora, SwitchClassifier
+    from raptor_train.adapters import adapt
+    from raptor_train.adapters.base import Lora
+    from raptor_train.adapters.decoder import DecoderModel
+    from raptor_train.adapters.switch import SwitchClassifier
     from raptor_train.baselines import make_monolithic, make_non_private
     from raptor_train.independence import IndependenceReport, RecordsCoupled, check_record_independence
     from raptor_train.owner import owner_of
@@ -18,12 +21,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BudgetExceeded": "trainer",
+    "DecoderModel": "adapters.decoder",
     "IndependenceReport": "independence",
-    "Lora": "adapters.switch",
+    "Lora": "adapters.base",
     "Records": "records",
     "RecordsCoupled": "independence",
     "SwitchClassifier": "adapters.switch",
     "Trainer": "trainer",
+    "adapt": "adapters",
     "check_record_independence": "independence",
     "make_monolithic": "baselines",
     "make_non_private": "baselines",
@@ -33,6 +38,7 @@ _HOME = {
 
 __all__ = [
     "BudgetExceeded",
+    "DecoderModel",
     "IndependenceReport",
     "Lora",
     "Records",
@@ -40,6 +46,7 @@ __all__ = [
     "SwitchClassifier",
     "Trainer",
     "__version__",
+    "adapt",
     "check_record_independence",
     "make_monolithic",
     "make_non_private",

@@ -8,7 +8,7 @@ import torch
 
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.clipping import CLIP_SLACK
-from raptor_train.records import Records
+from raptor_train.records import IGNORED, Records
 from raptor_train.roles import Role, check_roles
 
 
@@ -63,11 +63,12 @@ def check_records(adapted: AdaptedModel, records: Records, *, name: str) -> None
         raise ValueError(f"expected masks of 1s then 0s in {name}: pad on the right (left padding changes the routing)")
     if not bool(mask[:, 0].all()):
         raise ValueError(f"some of the {name} have no token; drop them")
+    predicted = records.labels[records.labels != IGNORED] if records.token_labels else records.labels
     for field, tensor, size in (
-        ("labels", records.labels, adapted.num_labels),
+        ("labels", predicted, adapted.num_labels),
         ("input_ids", records.input_ids, adapted.vocabulary_size),
     ):
         if tensor.dtype != torch.int64:
             raise ValueError(f"expected {field} of {name} as int64, got {tensor.dtype}: call .long()")
-        if int(tensor.min()) < 0 or int(tensor.max()) >= size:
+        if bool(((tensor < 0) | (tensor >= size)).any()):
             raise ValueError(f"expected {field} of {name} in 0..{size - 1}, got others")

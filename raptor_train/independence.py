@@ -106,7 +106,7 @@ def check_record_independence(
         (f"a batch of {len(full)} records", within(full), beside),
         (
             "more padding on the right",
-            within(_padded(records, 3)),
+            within(records.padded(3)),
             "pad on the right and mask padding out of attention, pooling and owners",
         ),
     )
@@ -149,10 +149,3 @@ def _gradients(twin: AdaptedModel, roles: Sequence[Role], records: Records) -> T
                 bias[rows.record] = rows.left.sum(1)
             blocks += [weight.flatten(1), bias]
     return torch.cat(blocks, dim=1)
-
-
-def _padded(records: Records, extra: int) -> Records:
-    def pad(x: Tensor) -> Tensor:
-        return nn.functional.pad(x, (0, extra))
-
-    return Records(pad(records.input_ids), pad(records.attention_mask), records.labels)

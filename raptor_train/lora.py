@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raptor_train.tape import RecordedLinear
+from raptor_train.tape import RecordedLinear, Tape
 
 
 class LoraLinear(nn.Module):
-    """``base(x) + scale · up(down(x))`` with a frozen base; equal to the base, bit for bit, before the first step.
+    """``base(x) + scale · up(down(x))`` with a frozen base, as one product with the merged weight.
+
+    Equal to the base, bit for bit, before the first step.
 
     Args:
         base: The layer to adapt; it is frozen and kept as it is.
@@ -40,6 +43,34 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the adapted output, [..., out]."""
-        base: Tensor = self.base(x)
-        low_rank: Tensor = self.up(self.scale * self.down(x))
-        return base + low_rank
+        merged = self.base.weight + self.scale * (self.up.weight @ self.down.weight)
+        tape = self.down.tape or self.up.tape
+        if tape is None:
+            return nn.functional.linear(x, merged, self.base.bias)
+        output: Tensor = _Record.apply(x, merged.detach(), self, tape, *_trained(self))  # type: ignore[no-untyped-call]
+        return output
+
+
+def _trained(adapter: LoraLinear) -> tuple[Tensor, Tensor]:
+    return adapter.down.weight, adapter.up.weight
+
+
+class _Record(torch.autograd.Function):
+    """The adapted map, whose backward hands the factors of both low-rank gradients to the tape.
+
+    With the update merged into the weight, the forward pass costs what the base costs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, merged: Tensor, adapter: LoraLinear, tape: Tape, *_: Tensor) -> Tensor:
+        ctx.save_for_backward(x, merged)
+        ctx.adapter, ctx.tape, ctx.record_of_row = adapter, tape, adapter.down.record_of_row
+        return nn.functional.linear(x, merged, adapter.base.bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (x, merged), grad, adapter = ctx.saved_tensors, grad_outputs[0], ctx.adapter
+        down, up, rows = adapter.down, adapter.up, ctx.record_of_row
+        ctx.tape.add(up, left=grad, right=adapter.scale * (x @ down.weight.mT), record_of_row=rows)
+        ctx.tape.add(down, left=adapter.scale * (grad @ up.weight), right=x, record_of_row=rows)
+        return (grad @ merged if ctx.needs_input_grad[0] else None), *[None] * 5

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 
-def owner_of(gates: Tensor, mask: Tensor, top_k: int = 1) -> Tensor:
+def owner_of(gates: Tensor, mask: Tensor, top_k: int | None = None) -> Tensor:
     """Return the expert with the largest gate weight summed over the record's real tokens, [records].
 
     Args:
-        gates: Router weights [records, tokens, experts], non-negative. Only a token's ``top_k`` largest count: the
-            experts the router really activated.
+        gates: Router weights [records, tokens, experts], non-negative.
         mask: 1 for real tokens, 0 for padding, [records, tokens].
-        top_k: How many experts the router activates for a token.
+        top_k: How many experts the router activates for a token; only a token's ``top_k`` largest gates count then.
+            None for gates that are 0 already for the experts not activated, as adapters give them.
 
     Returns:
         Owners as int64; ties go to the lowest index. Private when the records are.
@@ -36,8 +36,9 @@ def owner_of(gates: Tensor, mask: Tensor, top_k: int = 1) -> Tensor:
             f"expected gates [records, tokens, experts] and mask [records, tokens], "
             f"got {tuple(gates.shape)} and {tuple(mask.shape)}"
         )
-    if not 1 <= top_k <= gates.shape[-1]:
-        raise ValueError(f"expected top_k in [1, {gates.shape[-1]}], got top_k={top_k}")
-    top = gates.topk(top_k, dim=-1)
-    activated = torch.zeros_like(gates).scatter(-1, top.indices, top.values)
-    return torch.where(mask.unsqueeze(-1) == 1, activated, 0).sum(1).argmax(-1)
+    if top_k is not None:
+        if not 1 <= top_k <= gates.shape[-1]:
+            raise ValueError(f"expected top_k in [1, {gates.shape[-1]}], got top_k={top_k}")
+        top = gates.topk(top_k, dim=-1)
+        gates = torch.zeros_like(gates).scatter(-1, top.indices, top.values)
+    return torch.where(mask.unsqueeze(-1) == 1, gates, 0).sum(1).argmax(-1)

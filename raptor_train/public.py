@@ -13,15 +13,15 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 from tqdm import tqdm
 
 from raptor_acct import RoutingStats
 from raptor_acct._validate import number
+from raptor_train.adapters import router_gates
 from raptor_train.adapters.base import AdaptedModel
-from raptor_train.adapters.switch import router_gates
 from raptor_train.baselines import make_non_private
 from raptor_train.clipping import RecordGradients, record_norms
-from raptor_train.modeling import EncoderClassifier
 from raptor_train.owner import owner_of
 from raptor_train.records import Records
 from raptor_train.roles import Role
@@ -31,12 +31,12 @@ Model = TypeVar("Model", bound=AdaptedModel)
 
 
 def measure_routing(
-    model: EncoderClassifier, records: Records, *, micro_batch_size: int = 256, progress: bool = False
+    model: nn.Module, records: Records, *, micro_batch_size: int = 256, progress: bool = False
 ) -> dict[int, RoutingStats]:
     """Count the records that each expert owns, at every sparse layer.
 
     Args:
-        model: The starting model.
+        model: The starting model, of any family that :func:`raptor_train.adapters.adapt` knows.
         records: Public records; labels are ignored.
         micro_batch_size: Records that go through the model at once.
         progress: Show a bar.
@@ -45,15 +45,16 @@ def measure_routing(
         Routing statistics keyed by the layer's real number.
     """
     owners: dict[int, list[torch.Tensor]] = {}
+    num_experts: dict[int, int] = {}
     bar = tqdm(total=len(records), desc="routing public text", unit="record", disable=not progress)
     for _, part in records.micro_batches(micro_batch_size):
         for layer, gates in router_gates(model, part.input_ids, part.attention_mask).items():
             owners.setdefault(layer, []).append(owner_of(gates, part.attention_mask))
+            num_experts[layer] = gates.shape[-1]
         bar.update(len(part))
     bar.close()
-    num_experts = int(model.encoder.config.num_experts)
     return {
-        layer: RoutingStats.from_owners(torch.cat(parts).numpy(), num_experts, layer=layer)
+        layer: RoutingStats.from_owners(torch.cat(parts).cpu().numpy(), num_experts[layer], layer=layer)
         for layer, parts in owners.items()
     }
 

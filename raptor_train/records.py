@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
-from torch import Tensor
+from torch import Tensor, nn
+
+IGNORED = -100  # label of a token that is not to be predicted, as in transformers
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class Records:
     Attributes:
         input_ids: Token ids [records, tokens].
         attention_mask: 1 for real tokens, 0 for the padding on the right, [records, tokens].
-        labels: Class indices [records].
+        labels: Class indices [records]; for language modelling the token ids that stand at each place, or ``IGNORED``
+            where none is to be predicted (a prompt, padding), [records, tokens].
     """
 
     input_ids: Tensor
@@ -24,14 +28,24 @@ class Records:
 
     def __post_init__(self) -> None:
         ids, mask, labels = self.input_ids.shape, self.attention_mask.shape, self.labels.shape
-        if len(ids) != 2 or mask != ids or labels != ids[:1]:
+        if len(ids) != 2 or mask != ids or labels not in (ids[:1], ids):
             raise ValueError(
-                "expected input_ids and attention_mask (records, tokens) and labels (records,), "
+                "expected input_ids and attention_mask (records, tokens) and labels (records,) or (records, tokens), "
                 f"got {tuple(ids)}, {tuple(mask)} and {tuple(labels)}"
             )
 
+    @classmethod
+    def for_language_modelling(cls, input_ids: Tensor, attention_mask: Tensor) -> Self:
+        """Records in which every real token but the first is predicted from those before it."""
+        return cls(input_ids, attention_mask, input_ids.masked_fill(attention_mask != 1, IGNORED))
+
     def __len__(self) -> int:
         return self.input_ids.shape[0]
+
+    @property
+    def token_labels(self) -> bool:
+        """Whether there is a label for each token instead of one for each record."""
+        return self.labels.dim() == 2
 
     def take(self, indices: Tensor) -> Records:
         """Return the records at ``indices`` (or where a boolean mask is true)."""
@@ -40,7 +54,14 @@ class Records:
     def trimmed(self) -> Records:
         """Drop the columns that are padding for every record."""
         longest = max(int(self.attention_mask.sum(1).max()), 1) if len(self) else 1
-        return Records(self.input_ids[:, :longest], self.attention_mask[:, :longest], self.labels)
+        labels = self.labels[:, :longest] if self.token_labels else self.labels
+        return Records(self.input_ids[:, :longest], self.attention_mask[:, :longest], labels)
+
+    def padded(self, extra: int) -> Records:
+        """Add ``extra`` columns of padding on the right."""
+        ids, mask = (nn.functional.pad(x, (0, extra)) for x in (self.input_ids, self.attention_mask))
+        labels = nn.functional.pad(self.labels, (0, extra), value=IGNORED) if self.token_labels else self.labels
+        return Records(ids, mask, labels)
 
     def micro_batches(self, size: int) -> Iterator[tuple[Tensor, Records]]:
         """Yield (positions, records) in chunks of at most ``size`` of similar length, each trimmed."""

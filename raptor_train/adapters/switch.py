@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Self, cast
 
@@ -10,26 +12,14 @@ import torch
 from torch import Tensor, nn
 from transformers.models.switch_transformers import modeling_switch_transformers as switch
 
-from raptor_acct._validate import number, whole
-from raptor_train.lora import LoraLinear
+from raptor_train.adapters.base import Attachment, Lora, chosen_layers, class_losses
+from raptor_train.adapters.precision import InDouble
 from raptor_train.modeling import EncoderClassifier
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.tape import RecordedLinear
 
 PROJECTIONS = ("q", "k", "v", "o")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lora:
-    """Rank and scale of one role's low-rank adapters; the scale is chosen on public data."""
-
-    rank: int = 8
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        whole("rank", self.rank)
-        number("scale", self.scale, "(0, inf)")
 
 
 class SwitchClassifier:
@@ -60,32 +50,25 @@ class SwitchClassifier:
         seed: int = 0,
     ):
         sparse = sparse_blocks(model)
-        if isinstance(model.head, RecordedLinear):
-            raise ValueError("the model is already adapted: call detach() on its adapter first")
-        layers = [whole("layer", layer, low=0) for layer in expert_layers]
-        if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(sparse):
-            raise ValueError(
-                f"expected expert_layers among the sparse layers {sorted(sparse)}, each once, got {layers}"
-            )
-        self._trained = {p: p.requires_grad for p in model.parameters()}
-        self.model = model.requires_grad_(False)
-        self.expert_layers = tuple(layers)
+        self.expert_layers = chosen_layers(expert_layers, sparse)
+        self.model = model
         self.num_experts = int(model.encoder.config.num_experts)
-        self._originals: list[tuple[nn.Module, str, nn.Module]] = []
+        self._precision: Callable[[], AbstractContextManager[object]] = nullcontext
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
-        generator = torch.Generator().manual_seed(seed)
-        self.shared = self._adapt_shared(shared or Lora(), generator)
-        self.expert = self._adapt_experts([sparse[i] for i in layers], expert or Lora(), generator)
+        self._attachment = Attachment(model, seed=seed)
+        self.shared = self._adapt_shared(shared or Lora())
+        self.expert = self._adapt_experts([sparse[i] for i in self.expert_layers], expert or Lora())
         self.model.eval()  # the new layers too
 
     def losses(self, records: Records) -> Tensor:
         """Cross-entropy of every record on its own, [records]; never a batch mean."""
-        logits = self.model(records.input_ids, records.attention_mask)
-        return nn.functional.cross_entropy(logits, records.labels, reduction="none")
+        with self._precision():
+            return class_losses(self.model(records.input_ids, records.attention_mask), records)
 
     def gates(self, records: Records) -> dict[int, Tensor]:
         """Gate weights of the trained sparse layers under the current weights, see :func:`router_gates`."""
-        gates = router_gates(self.model, records.input_ids, records.attention_mask)
+        with self._precision():
+            gates = router_gates(self.model, records.input_ids, records.attention_mask)
         return {layer: gates[layer] for layer in self.expert_layers}
 
     @property
@@ -99,11 +82,16 @@ class SwitchClassifier:
         return int(self.model.encoder.config.vocab_size)
 
     def double(self) -> Self:
-        """Move to float64; the router's own arithmetic too, which transformers keeps in ``router_dtype``."""
+        """Move to float64, the norms' and the router's arithmetic included that transformers keeps in float32."""
         self.model.double()
-        for mlp in sparse_blocks(self.model).values():
-            mlp.router.dtype = torch.float64
+        self._precision = InDouble
         return self
+
+    def merged(self) -> EncoderClassifier:
+        """A copy of the model without adapters, their low-rank terms added to its weights."""
+        twin = copy.deepcopy(self)
+        twin._attachment.fold()
+        return twin.detach()
 
     def detach(self) -> EncoderClassifier:
         """Put the original layers back and return the model, without the adapters and as trainable as it was.
@@ -112,40 +100,29 @@ class SwitchClassifier:
         """
         for handle in self._hooks:
             handle.remove()
-        for parent, name, original in reversed(self._originals):
-            setattr(parent, name, original)
-        self._hooks, self._originals = [], []
-        for parameter, trained in self._trained.items():
-            parameter.requires_grad_(trained)
+        self._hooks = []
+        self._attachment.undo()
         return self.model
 
-    def _replace(self, parent: nn.Module, name: str, new: nn.Module) -> None:
-        self._originals.append((parent, name, getattr(parent, name)))
-        setattr(parent, name, new)
-
-    def _lora(self, parent: nn.Module, name: str, lora: Lora, generator: torch.Generator) -> list[RecordedLinear]:
-        adapter = LoraLinear(getattr(parent, name), rank=lora.rank, scale=lora.scale, generator=generator)
-        self._replace(parent, name, adapter)
+    def _lora(self, parent: nn.Module, name: str, lora: Lora) -> list[RecordedLinear]:
+        adapter = self._attachment.lora(getattr(parent, name), lora)
+        self._attachment.replace(parent, name, adapter)
         return [adapter.down, adapter.up]
 
-    def _adapt_shared(self, lora: Lora, generator: torch.Generator) -> Role:
+    def _adapt_shared(self, lora: Lora) -> Role:
         layers: list[RecordedLinear] = []
         for block in _blocks(self.model):
             for name in PROJECTIONS:
-                layers += self._lora(_attention(block), name, lora, generator)
-        head = RecordedLinear.of(self.model.head).requires_grad_(True)
-        self._replace(self.model, "head", head)
-        return Role(name="shared", layers=(*layers, head))
+                layers += self._lora(_attention(block), name, lora)
+        return Role(name="shared", layers=(*layers, self._attachment.head(self.model, "head")))
 
-    def _adapt_experts(
-        self, mlps: Iterable[switch.SwitchTransformersSparseMLP], lora: Lora, generator: torch.Generator
-    ) -> Role:
+    def _adapt_experts(self, mlps: Iterable[switch.SwitchTransformersSparseMLP], lora: Lora) -> Role:
         layers: list[RecordedLinear] = []
         for mlp in mlps:
             by_expert: list[list[RecordedLinear]] = []
             for e in range(self.num_experts):
                 expert = mlp.experts[f"expert_{e}"]
-                by_expert.append([r for name in ("wi", "wo") for r in self._lora(expert, name, lora, generator)])
+                by_expert.append([r for name in ("wi", "wo") for r in self._lora(expert, name, lora)])
                 for layer in by_expert[e]:
                     layer.expert = e
             dispatch = _Dispatch(by_expert)

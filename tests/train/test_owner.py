@@ -32,6 +32,13 @@ def test_only_activated_experts_count_and_ties_go_to_the_lowest_index() -> None:
     assert owner_of(gates, mask, top_k=1).item() == 1  # only the winners count: .6 and .6 tie
 
 
+def test_gates_that_are_cut_already_all_count() -> None:
+    gates = torch.tensor([[[0.5, 0.3, 0.2, 0.0], [0.0, 0.3, 0.2, 0.5], [0.0, 0.4, 0.5, 0.1]]])
+    mask = torch.ones(1, 3)
+    assert owner_of(gates, mask).item() == 1  # 1.0, the largest sum although never the largest of a token
+    assert owner_of(gates, mask, top_k=1).item() == 0  # .5, .5 and .5 tie
+
+
 def test_the_rule_is_the_accountings_rule() -> None:
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(200, 7, 5, generator=generator)
