@@ -15,6 +15,7 @@ Claims.
     strictly below the basic split's: the factor of "ratio" is below 1.
 (e) All pairs (σ_s, σ_e) that spend (ε, δ) are the graph of a continuous function that falls strictly. The three keeps
     are three of its points: none has less noise in both roles than another.
+(f) With keep="ratio" more ε can mean more noise on a role, if its share of ε is small beside δ.
 
 Proof. (a) For one step with threshold u, ∂δ/∂r = qφ(u + r) for remove, αqφ(u - r) for add, their sum for replace-one:
 the threshold is best, so that it shifts does not count. Each term is at most 1/√(2π), being part of a density at the
@@ -24,14 +25,16 @@ dominated convergence gives (a); strictly where h has a threshold with positive 
 positive chance if α is below the product of all 1/(1 - q); if not, δ = 0. For replace-one it always has one. That δ
 does not rise is also post-processing: more noise is noise added. (b) min(p, αq) has the mass 1 - δ in each stream.
 (c) Without noise each step shows whether the record was in it; with little, rounding shows it with a chance near 1.
-(d), (e) The intermediate value theorem and (a); for add/remove, the larger of two such functions.
+(d), (e) The intermediate value theorem and (a); for add/remove, the larger of two such functions. (f) An example of
+plain Gaussians, where μ² = μ_s² + μ_e²: as ρ → 0 the shared stream's basic noise no longer depends on ε, so σ_s goes as
+the factor; and that rises with the ratio σ_s/σ_e that it must keep.
 
 Assumptions. Independent Poisson samples and noise for the streams (P2); all experts are one stream (P1).
 
 Found. theory.md does not say when the noise exists. Where δ is above the chance that a stream ever sees the record,
 any noise may do, and there is no least one. With δ = N^-1.1 and B >= 1, δ < q and it exists.
-Not shown: that a keep's noise falls as ε or δ grow while the kept noise falls too; `tests/theory/test_p3.py` finds no
-exception. All digits of theory.md's table are confirmed.
+Not shown: that else a keep's noise falls as ε or δ grow, while the noise or the ratio that it keeps changes, too;
+`tests/theory/test_p3.py` finds no other exception. All digits of theory.md's table are confirmed.
 
 Source. theory.md P3.
 
@@ -45,13 +48,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial, reduce
 
-import mpmath as mp
 import sympy as sp
 from scipy.optimize import brentq
 
-from proofs._check import Unproved, at_most, close, equal, not_negative, positive
+from proofs._check import Unproved, equal, not_negative, positive
 from proofs._finite import Pair, both, breakpoints, hockey_stick, pair
-from raptor_acct import Mechanism, RolePlan, SubsampledGaussian, default_delta
+from raptor_acct import Mechanism, RolePlan, SubsampledGaussian, calibrate_sigmas, default_delta
 from raptor_acct.accountants._one_step import Direction, OneStep
 
 TABLE = {  # ε: σ_s and σ_e basic; the joint ε of that pair; factor, σ_e and σ_s with keep = ratio, shared, expert
@@ -205,8 +207,23 @@ def existence() -> None:
     q, delta = 9e-6, 1e-5
     directions: tuple[Direction, ...] = ("remove", "add")
     kept = {name: OneStep(noise_multiplier=1.0, sampling_probability=q, direction=name) for name in directions}
-    at_most("σ_e → 0, remove", mp.mpf(q + (1 - q) * kept["remove"].delta(1 - math.log1p(-q))[1]), mp.mpf(delta))
-    at_most("σ_e → 0, add", mp.mpf(kept["add"].delta(1 + math.log1p(-q))[1]), mp.mpf(delta))
+    remove = q + (1 - q) * kept["remove"].delta(1 - math.log1p(-q))[1]
+    add = kept["add"].delta(1 + math.log1p(-q))[1]
+    if not max(remove, add) < delta:
+        raise Unproved(f"σ_e → 0 spends less than δ: {remove} and {add}")
+
+
+def more_budget() -> None:
+    """(f) the example, and both ends of ε for ρ → 0 (numeric; the end at ε = 0 symbolic)."""
+    few, many = (calibrate_sigmas(eps, 1e-3, 1e-4, 1.0, 1, composition="joint") for eps in (0.001, 0.1))
+    if not (few.sigma_shared * 1.2 < many.sigma_shared and many.sigma_expert < few.sigma_expert):
+        raise Unproved("σ_s rises with ε")
+    # factor² = (μ_s² + μ_e²)/μ². At ε = 0 both μ_s and μ_e are that of δ/2, at most half of μ, for δ is concave in μ.
+    mu = sp.symbols("mu", positive=True)
+    delta = 2 * below(mu / 2) - 1
+    equal("δ(0) of μ = 0", delta.subs(mu, 0))
+    positive("concave", -sp.diff(delta, mu, 2))
+    # So it is at most 1/2 there; as ε → ∞, μ² ~ 2ε whatever δ is, so μ_e/μ → 1 and it is at least 1 in the limit.
 
 
 def table() -> None:
@@ -225,8 +242,9 @@ def table() -> None:
         confirmed(factor, lambda x, s=s, e=e: plan(x * s, x * e), eps, delta)
         confirmed(less_expert, partial(plan, s), eps, delta)
         confirmed(less_shared, lambda x, e=e: plan(x, e), eps, delta)
-        found = plan(s, e).guarantee().epsilon(delta)
-        close("joint ε", mp.mpf(float(found)), mp.mpf(spent), digits=8)
+        joint = plan(s, e).guarantee().epsilon(delta)
+        if not f"{joint.lower:.8f}" == f"{joint.upper:.8f}" == spent:
+            raise Unproved(f"the joint ε {spent}: it is {joint}")
 
 
 def confirmed(printed: str, family: Callable[[float], Mechanism], eps: float, delta: float) -> float:
@@ -251,6 +269,7 @@ def prove() -> None:
     slack()
     limits()
     existence()
+    more_budget()
     table()
 
 

@@ -86,7 +86,7 @@ def exhaustion() -> None:
 
 
 def random_pair(draw: random.Random) -> Pair:
-    """Return a random pair of laws on up to 4 outcomes, some of them impossible under one law."""
+    """Return a random pair of laws on up to 5 outcomes, some of them impossible under one law."""
     laws = [[Fraction(draw.choice((0, 1, 2, 5))) for _ in range(4)] + [Fraction(1)] for _ in range(2)]
     draw.shuffle(laws[1])
     return pair(*({i: weight / sum(law) for i, weight in enumerate(law)} for law in laws))
