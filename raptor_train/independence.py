@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.records import Records
