@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raptor_acct.entropy import cv_bounds
-from raptor_acct.routing import RoutingStats, as_stats, by_layer, owners_from_gates
+from raptor_acct.routing import RoutingStats, as_stats, by_layer, owners_from_gates, stats_by_layer
 
 SHARED = Path(os.environ.get("RAPTOR_SHARED_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 RECORDS = SHARED / "routing" / "esft_intent_layer13_records.txt.gz"
@@ -415,6 +415,45 @@ def with_value(value, *, experts=3):
 def test_bad_gates(gates, mask, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         RoutingStats.from_gates(gates, mask)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 30), st.integers(2, 512), st.integers(0, 2**32 - 1))
+def test_many_layers_at_once_are_each_layer_alone(layers, records, experts, seed):
+    rng = np.random.default_rng(seed)
+    numbers = rng.permutation(100)[:layers].tolist()
+    rows = dict(zip(numbers, rng.integers(experts, size=(layers, records)), strict=True))
+    alone = {n: RoutingStats.from_owners(rows[n], experts, layer=n) for n in sorted(rows)}
+    for stats in (
+        stats_by_layer(np.stack(list(rows.values())), experts, layers=numbers),
+        stats_by_layer({str(n): row.tolist() for n, row in rows.items()}, experts),
+    ):
+        assert list(stats.items()) == list(alone.items())
+
+
+@pytest.mark.parametrize(
+    ("owners", "layers", "message"),
+    [
+        ([[0, 1]], None, "expected layers, the number of each row, with an array of owners and not with a mapping"),
+        ({1: [0, 1]}, [1], "expected layers, the number of each row, with an array of owners and not with a mapping"),
+        ([[0, 1], [1, 1]], [1], "expected every layer of the 2 in owners once, got layers [1]"),
+        ([[0, 1], [1, 1]], [1, "1"], "expected every layer of the 2 in owners once, got layers [1, '1']"),
+        ({None: [0, 1]}, None, "expected every layer of the 1 in owners once, got layers [None]"),
+        ({}, None, "expected every layer of the 0 in owners once"),
+        ([[0, 1], [1, 3]], [1, 5], "expected owners[5] in 0..2, got owners[5] from 1 to 3"),
+        ([[0, 1], [1, 0.5]], [1, 5], "expected owners[5] of shape (records,) and whole numbers"),
+        ({1: [0, 1], 3: [0]}, None, "expected the same records in every layer of owners, got numbers of records {1: 2"),
+    ],
+)
+def test_bad_owners_of_many_layers(owners, layers, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        stats_by_layer(owners, 3, layers=layers)
+
+
+@pytest.mark.parametrize("experts", [1, 0, 2.0])
+def test_many_layers_need_two_experts(experts):
+    with pytest.raises(ValueError, match="expected num_experts to be a whole number >= 2"):
+        stats_by_layer([[0, 0]], experts, layers=[1])
 
 
 def test_floats_that_sum_to_one_are_probabilities_else_whole_numbers_are_counts():

@@ -27,7 +27,7 @@ def neighbours(shares, total_variation, rng, number):
     for _ in range(number):
         other = rng.dirichlet(np.full(experts, 10 ** rng.uniform(-2, 1)))
         reach = np.abs(other - shares).sum() / 2
-        moved = shares + (other - shares) * min(1, rng.uniform(0.5, 1) * total_variation / reach)
+        moved = shares + (other - shares) * min(1, rng.uniform(0.5, 1) * total_variation / max(reach, 1e-9))
         giver, taker = rng.choice(experts, 2, replace=False)
         left = max(0.0, total_variation - np.abs(moved - shares).sum() / 2)
         amount = min(moved[giver], left)
@@ -63,7 +63,7 @@ def test_no_distribution_within_the_total_variation_is_outside(counts, total_var
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=4).filter(any), st.integers(0, 12))
 def test_slow_twin_on_a_grid(counts, moved):
-    """All distributions on a grid that holds the given shares: the interval is theirs wherever one attains it."""
+    """All distributions on a grid of shares: none is outside, and where the most uneven one is on the grid it is the end."""
     stats, total = RoutingStats.from_counts(counts), sum(counts)
     steps = 60 if len(counts) < 4 else 24
     bound = shift_bound(stats, moved / 12)
@@ -104,7 +104,7 @@ def test_the_triangle_inequality_is_attained(experts):
 @pytest.mark.parametrize("experts", [2, 3, 512])
 def test_everything_is_possible_at_total_variation_1(experts):
     bound = shift_bound([1] * (experts - 1) + [5], 1)
-    assert bound.cv == pytest.approx((0, math.sqrt(experts - 1)), abs=1e-12)
+    assert bound.cv == pytest.approx((0, math.sqrt(experts - 1)), rel=1e-11)
     assert bound.entropy == pytest.approx((0, math.log(experts)), abs=1e-12)
 
 

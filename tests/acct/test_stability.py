@@ -1,9 +1,12 @@
 """How many records it takes: the curve's band, the smallest stable sample, seeds, refusals."""
 
+import json
+
 import numpy as np
 import pytest
 
 from raptor_acct.routing import RoutingStats
+from raptor_acct.selection import select_layer
 from raptor_acct.stability import entropy_curve, smallest_stable_sample, smallest_stable_sample_of_counts
 
 CLEAR = {1: [97, 1, 1, 1], 3: [25, 25, 25, 25]}
@@ -76,3 +79,44 @@ def test_bad_input(arguments, message):
 def test_shares_alone_are_refused():
     with pytest.raises(ValueError, match="counts"):
         entropy_curve(RoutingStats.from_probabilities([0.5, 0.5]))
+    with pytest.raises(ValueError, match="counts"):
+        smallest_stable_sample_of_counts({1: [3, 1], 3: [0.5, 0.5]})
+
+
+def test_the_joint_draw_and_independent_layers_agree_where_owners_are_unrelated():
+    counts = {1: [120, 70, 60, 50], 3: [90, 80, 70, 60]}
+    rows = {layer: owners(count, seed) for seed, (layer, count) in enumerate(counts.items())}
+    sizes = [20, 60, 200]
+    joint = smallest_stable_sample(rows, 4, sizes=sizes, resamples=2000)
+    apart = smallest_stable_sample_of_counts(counts, sizes=sizes, resamples=2000)
+    assert joint.layer == apart.layer == 3
+    assert joint.agreement == pytest.approx(apart.agreement, abs=0.05)
+
+
+def test_a_sample_counts_its_own_records():
+    """Slow twin: the first n of one row of drawn records, counted and compared record by record."""
+    rows = {1: owners([60, 20, 10, 10], 1), 3: owners([40, 25, 20, 15], 2)}
+    sizes, drawn = [3, 15, 60], 50
+    found = smallest_stable_sample(rows, 4, sizes=sizes, resamples=drawn, seed=5)
+    rng, agreed = np.random.default_rng(5), np.zeros(3)
+    for _ in range(drawn):
+        records = rng.integers(100, size=60)
+        for i, size in enumerate(sizes):
+            stats = {n: RoutingStats.from_owners(row[records[:size]], 4) for n, row in rows.items()}
+            agreed[i] += select_layer(stats).layer == 3
+    assert found.agreement == pytest.approx(agreed / drawn)
+
+
+def test_default_sizes_end_at_all_records():
+    for records in (1, 4, 10, 700):
+        sizes = entropy_curve([records, 0], resamples=1).sizes
+        assert list(sizes) == sorted(set(sizes))
+        assert sizes[-1] == records
+
+
+def test_to_dict_is_json():
+    stability = smallest_stable_sample_of_counts(CLEAR, resamples=5)
+    curve = entropy_curve(CLEAR[1], resamples=5)
+    for result in (stability, curve):
+        data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+        assert tuple(data["sizes"]) == result.sizes

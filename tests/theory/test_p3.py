@@ -4,11 +4,13 @@ import itertools
 import math
 from typing import NamedTuple
 
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigmas, hand_back_slack
-from raptor_acct.calibration import KEEPS
+from proofs.p3_joint_calibration import BATCH, RHO, STEPS, TABLE, N
+from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigmas, default_delta, hand_back_slack
+from raptor_acct.calibration import KEEPS, Keep
 
 SEARCH = 1e-6  # how far above the least noise a calibration may be, relatively
 
@@ -59,6 +61,19 @@ def test_joint_spends_all_of_the_budget_with_less_noise(plan: Plan) -> None:
             assert lowered < 1
 
 
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("eps", TABLE)
+def test_the_table_of_the_proof(eps: int, keep: Keep) -> None:
+    basic_shared, basic_expert, _, factor, less_expert, less_shared = map(float, TABLE[eps])
+    joint = calibrate_sigmas(eps, default_delta(N), RHO, BATCH / N, STEPS, composition="joint", keep=keep)
+    exact = {
+        "ratio": (factor * basic_shared, factor * basic_expert),
+        "shared": (basic_shared, less_expert),
+        "expert": (less_shared, basic_expert),
+    }
+    assert tuple(joint) == pytest.approx(exact[keep], rel=SEARCH)
+
+
 @given(PLANS)
 @settings(max_examples=15, deadline=None)
 def test_no_way_of_handing_back_has_less_noise_in_both_roles(plan: Plan) -> None:
@@ -74,6 +89,12 @@ def test_noise_falls_with_eps_and_with_delta(plan: Plan, more_eps: float, more_d
         for calibration in after:
             assert calibration.sigma_shared < before.sigma_shared
             assert calibration.sigma_expert < before.sigma_expert
+
+
+def test_a_tiny_share_can_get_more_noise_for_more_eps() -> None:
+    less, more = (calibrate_sigmas(eps, 1e-4, 1e-5, 1.0, 1, composition="joint", keep="ratio") for eps in (1e-4, 0.01))
+    assert more.sigma_shared > 1.2 * less.sigma_shared
+    assert more.sigma_expert < less.sigma_expert
 
 
 @given(PLANS)

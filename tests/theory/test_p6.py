@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 from raptor_acct import Guarantee, Mechanism, RolePlan, SubsampledGaussian
 
 EXACT = 3e-6  # the search of `fnr`
-SAMPLES, ERRORS = 400_000, 5  # of the simulated attack, and the standard errors allowed
+SAMPLES, ERRORS = 200_000, 5  # of the simulated attack, and the standard errors allowed
 SIGMAS = st.floats(-1.3, 5).map(lambda x: 10**x)
 SAMPLING = st.one_of(st.just(1.0), st.floats(-6, 0).map(lambda x: 10**x))
 RATES = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(-9, -1e-6).map(lambda x: 10**x), st.floats(0.001, 0.999))
@@ -99,6 +99,13 @@ def test_every_point_of_the_profile_is_a_bound(fpr: float, eps: float) -> None:
     tpr, delta = 1 - GUARANTEE.fnr(fpr), GUARANTEE.delta(eps)
     assert tpr <= math.exp(eps) * fpr + delta + EXACT
     assert 1 - fpr <= math.exp(eps) * (1 - tpr + EXACT) + delta
+
+
+@given(st.tuples(RATES, RATES).map(sorted))
+@settings(max_examples=10, deadline=None)
+def test_the_ceiling_rises_from_guessing_to_1(rates: Sequence[float]) -> None:
+    low, high = rates
+    assert low - EXACT <= 1 - GUARANTEE.fnr(low) <= 1 - GUARANTEE.fnr(high) + EXACT <= 1 + EXACT
 
 
 @given(st.lists(RATES, min_size=1, max_size=4))
