@@ -63,7 +63,7 @@ def test_no_distribution_within_the_total_variation_is_outside(counts, total_var
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=4).filter(any), st.integers(0, 12))
 def test_slow_twin_on_a_grid(counts, moved):
-    """All distributions on a grid of shares: none is outside, and where the most uneven one is on the grid it is the end."""
+    """All distributions on a grid: none is outside, and where the most uneven one is on the grid it is the end."""
     stats, total = RoutingStats.from_counts(counts), sum(counts)
     steps = 60 if len(counts) < 4 else 24
     bound = shift_bound(stats, moved / 12)
