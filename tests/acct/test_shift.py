@@ -36,7 +36,7 @@ def neighbours(shares, total_variation, rng, number):
         yield RoutingStats.from_probabilities(moved / moved.sum())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(some_counts, st.floats(0, 1))
 def test_both_ends_are_attained_within_the_total_variation(counts, total_variation):
     stats = RoutingStats.from_counts(counts)
@@ -79,7 +79,7 @@ def test_slow_twin_on_a_grid(counts, moved):
         assert not on_grid or cvs.max() == pytest.approx(bound.cv[1], abs=1e-7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(some_counts, st.floats(0, 1), st.floats(0, 1))
 def test_inside_the_triangle_inequality_and_monotone(counts, one, other):
     stats = RoutingStats.from_counts(counts)
