@@ -1,5 +1,6 @@
 """How uneven the private routing can be when it differs from the public one by a known total variation (R5)."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ def shift_bound(routing_stats: RoutingStats | Vector, total_variation: float) ->
     return ShiftBound(
         total_variation=moved,
         cv=(low.cv * (1 - OUTWARD), high.cv * (1 + OUTWARD)),
-        entropy=(high.entropy * (1 - OUTWARD), low.entropy * (1 + OUTWARD)),
+        entropy=(high.entropy * (1 - OUTWARD), min(low.entropy * (1 + OUTWARD), math.log(stats.num_experts))),
         most_even=low,
         most_uneven=high,
     )

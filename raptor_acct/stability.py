@@ -211,9 +211,14 @@ def _joint_samples(
     bins: npt.NDArray[np.int64], num_bins: int, grid: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the counts, [sizes, layers, experts], of each sample: the first n of its row of drawn records."""
+
+    def counted(added: int) -> npt.NDArray[np.int64]:
+        drawn = (rng.integers(bins.shape[1], size=block) for block in blocks(added, len(bins)))
+        parts = (np.bincount(bins[:, some].ravel(), minlength=num_bins) for some in drawn)
+        return sum(parts, start=np.zeros(num_bins, dtype=np.int64))
+
     for _ in range(resamples):
-        chosen = np.split(rng.integers(bins.shape[1], size=grid[-1]), grid[:-1])
-        steps = [np.bincount(bins[:, some].ravel(), minlength=num_bins) for some in chosen]
+        steps = [counted(added) for added in np.diff(grid, prepend=0).tolist()]
         yield np.cumsum(steps, axis=0).reshape(len(grid), len(bins), -1)
 
 

@@ -130,10 +130,11 @@ def _bias_row(layer: int, bound: BiasBound) -> list[str]:
 
 
 def _confidence_row(layer: int, found: RoutingConfidence) -> list[str]:
-    entropy = [f"{found.entropy:.4f}", _interval(*found.entropy_rigorous), _interval(*found.entropy_bootstrap)]
+    intervals = [_interval(*ends, form=".4f") for ends in (found.entropy_rigorous, found.entropy_bootstrap)]
+    entropy = [f"{found.entropy:.4f}", *intervals, f"{found.entropy_miller_madow:.4f}"]
     cv = [f"{found.cv:.4g}", _interval(*found.cv_rigorous), _interval(*found.cv_bootstrap)]
-    return [str(layer), *entropy, f"{found.entropy_miller_madow:.4f}", *cv]
+    return [str(layer), *entropy, *cv]
 
 
-def _interval(low: float, high: float) -> str:
-    return f"{low:.4g}..{high:.4g}"
+def _interval(low: float, high: float, *, form: str = ".4g") -> str:
+    return f"{low:{form}}..{high:{form}}"

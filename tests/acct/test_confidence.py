@@ -243,6 +243,7 @@ def test_the_command_adds_a_table_and_keeps_its_json():
     assert len({len(row) for row in rows}) == 1  # aligned
     found = RoutingStats.from_counts([97, 1, 1, 1]).confidence(0.9)
     assert f"{found.cv_rigorous[0]:.4g}..{found.cv_rigorous[1]:.4g}" in rows[2]
+    assert f"{found.entropy_rigorous[0]:.4f}..{found.entropy_rigorous[1]:.4f}" in rows[2]
     old = json.loads(CliRunner().invoke(routing, ["-", "--json"], input=text).stdout)
     new = json.loads(CliRunner().invoke(routing, ["-", "--json", "--level", "0.9"], input=text).stdout)
     assert new["layers"]["1"].pop("confidence") == found.to_dict()

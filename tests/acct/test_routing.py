@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raptor_acct.entropy import cv_bounds
+from raptor_acct.entropy import cv_bounds, deficit_bounds
 from raptor_acct.routing import RoutingStats, as_stats, by_layer, owners_from_gates, stats_by_layer
 
 SHARED = Path(os.environ.get("RAPTOR_SHARED_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
@@ -173,6 +173,15 @@ def test_lower_bound_is_attained(experts, level, rest):
     stats = shares((level, 1), (1, rest), (experts - level - 1, 0))
     low, _ = stats.cv_bounds_from_entropy()
     assert stats.cv * (1 - 1e-8) <= low <= stats.cv
+
+
+@pytest.mark.parametrize("experts", [2, 3, 8, 512])
+@pytest.mark.parametrize("deficit", [5e-324, 1e-310, 1e-280, 1e-100, 9e-41, 1.1e-40, 1e-20, 1e-8])
+def test_near_uniform_both_bounds_are_the_root_of_twice_the_deficit(experts, deficit):
+    """Down to the smallest float: CV² = 2·KL to first order, whatever the distribution."""
+    assert cv_bounds(deficit, experts) == pytest.approx((math.sqrt(2 * deficit),) * 2, rel=0.02, abs=0)
+    if deficit >= 1e-300:  # below, its own rounding is larger
+        assert deficit_bounds(math.sqrt(2 * deficit), experts) == pytest.approx((deficit,) * 2, rel=0.02, abs=0)
 
 
 @settings(max_examples=80, deadline=None)

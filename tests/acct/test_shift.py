@@ -106,6 +106,7 @@ def test_everything_is_possible_at_total_variation_1(experts):
     bound = shift_bound([1] * (experts - 1) + [5], 1)
     assert bound.cv == pytest.approx((0, math.sqrt(experts - 1)), rel=1e-11)
     assert bound.entropy == pytest.approx((0, math.log(experts)), rel=1e-11)
+    assert bound.entropy[1] <= math.log(experts)
 
 
 def test_no_shift_leaves_a_point():

@@ -1,6 +1,7 @@
 """How many records it takes: the curve's band, the smallest stable sample, seeds, refusals."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -120,3 +121,13 @@ def test_to_dict_is_json():
     for result in (stability, curve):
         data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
         assert tuple(data["sizes"]) == result.sizes
+
+
+def test_a_large_sample_is_counted_in_blocks():
+    """4 million records of one draw take the memory of one block of them."""
+    tracemalloc.start()
+    found = smallest_stable_sample({1: [0, 0, 0, 1], 3: [0, 1, 2, 3]}, 4, sizes=[4_000_000], resamples=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.layer, found.agreement) == (3, (1.0,))
+    assert peak < 40 * 2**20  # all at once: 32 MB of draws and 64 MB of owners
