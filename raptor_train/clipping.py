@@ -35,7 +35,7 @@ class RecordGradients:
         """Squared Frobenius norm of every group's gradient, [groups], float64; at least that of what is summed."""
         squares = torch.zeros(len(self.rows.record), dtype=torch.float64, device=self.rows.left.device)
         if self.products is not None:
-            squares += self.products.norm(dim=2).double().square().sum(1)
+            squares += self.products.square().sum((1, 2), dtype=torch.float64)
         elif self.trains_weight:
             squares += self._gram_norms().square()
         return squares if self.bias is None else squares + self.bias.square().sum(1, dtype=torch.float64)
