@@ -1,4 +1,4 @@
-"""One release: sample → clip → sum → charge → noise → divide, in that order (paper, Figure 2b).
+"""One release: sample → clip → sum → all-reduce → charge → noise → divide, in that order (paper, Figure 2b).
 
 Every expert's sum gets noise and an update whether or not a sampled record was there: nothing about a release or the
 schedule depends on realised counts, which are private.
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from raptor_acct import SubsampledGaussian
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.clipping import clipped_sums
+from raptor_train.distributed import ALONE, Group
 from raptor_train.noise import NoiseSource
 from raptor_train.owner import owner_of
 from raptor_train.records import Records
@@ -78,30 +79,39 @@ def release(
     others: Sequence[nn.Parameter],
     owners: Tensor | None = None,
     micro_batch_size: int = 64,
+    group: Group = ALONE,
 ) -> list[Tensor]:
-    """Return the stream's noisy gradient, one tensor for each of its parameters.
+    """Return the stream's noisy gradient, one tensor for each of its parameters; the same bits on every rank.
 
     Args:
         stream: What to release and how.
         model: Losses and gates of the adapted model.
         records: The private data set.
-        sampler: Poisson coins.
-        noise: Source of the noise.
+        sampler: Poisson coins, the same on every rank: the ranks share out one sample.
+        noise: Source of the noise; rank 0 alone draws, once for all ranks.
         charge: Charges the release, durably; called after the sum is formed and before its noise is drawn.
         others: Trainable parameters of the other streams: no graph is built for them.
         owners: Owner expert of every private record, [N], fixed before training; None recomputes the owners of the
             sampled records from the current weights. Only used when the stream's role has owners.
         micro_batch_size: Records that go through the model at once; no influence on the release but rounding.
+        group: The processes that share the work; as with micro-batches, only rounding depends on how many there are.
+
+    Raises:
+        RankFailed: On every rank if another one failed; a charge that was made then stays.
 
     **Guarantee.** A Poisson-subsampled Gaussian mechanism with sensitivity ``clip_norm`` and noise multiplier
     ``noise_multiplier`` (theory.md P1), for all experts of a role with owners together.
     """
-    sampled = sampler.sample(stream.sampling_probability)
-    batch, batch_owners = records.take(sampled), None if owners is None else owners[sampled]
-    sums = sum_clipped(stream, model, batch, others=others, owners=batch_owners, micro_batch_size=micro_batch_size)
-    charge()
-    if stream.noise_multiplier > 0:
-        sums = [total + noise(total, stream.noise_std) for total in sums]
+    with group.together():
+        sampled = sampler.sample(stream.sampling_probability)[group.rank :: group.world]
+        batch, batch_owners = records.take(sampled), None if owners is None else owners[sampled]
+        sums = sum_clipped(stream, model, batch, others=others, owners=batch_owners, micro_batch_size=micro_batch_size)
+    group.sum_(sums)
+    with group.together():
+        charge()
+        if group.rank == 0 and stream.noise_multiplier > 0:
+            sums = [total + noise(total, stream.noise_std) for total in sums]
+    group.broadcast_(sums)
     return [total / stream.denominator for total in sums]
 
 

@@ -184,7 +184,7 @@ def test_a_record_whose_gradient_is_zero_changes_nothing(tmp_path: Path) -> None
 def test_the_two_streams_and_all_steps_draw_their_own_poisson_batches(tmp_path: Path) -> None:
     trainer = raptor(tmp_path, plan=plan_of(steps=40), records=random_records(64))
     drawn: list[np.ndarray] = []
-    sampler = trainer._randomness.coins
+    sampler = trainer._coins
     sample = sampler.sample
 
     def spy(q: float) -> Tensor:
