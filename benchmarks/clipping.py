@@ -224,7 +224,7 @@ def _table(rows: list[Row]) -> str:
 
 def _cells(row: Row) -> list[str]:
     if "error" in row:
-        return [row["setting"], row["tool"], row["error"], *[""] * 8]
+        return [row["setting"], row["tool"], *["-"] * 8, row["error"]]
     cpu = [f"{1000 * row['cpu_seconds'][key]:.0f}" for key in ("best", "median")]
     ratios = [f"{row['cpu_ratio'][key]:.2f}" for key in ("best", "median", "least", "most")]
     difference = f"{row['difference']:.0e}" if "difference" in row else ""
@@ -239,7 +239,7 @@ def plot(_: argparse.Namespace) -> None:
     rows = [row for row in document["measurements"] if "error" not in row and row["tool"] != BASE]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     figure, axes = pyplot.subplots(
-        2, len(settings), figsize=(3.4 * len(settings), 6), layout="constrained", squeeze=False
+        2, len(settings), figsize=(4.2 * len(settings), 6), layout="constrained", squeeze=False
     )
     for column, setting in enumerate(settings):
         own = [row for row in rows if row["setting"] == setting][::-1]
@@ -255,10 +255,11 @@ def plot(_: argparse.Namespace) -> None:
         memory_axis.set_xlabel("peak memory, non-private = 1")
         for axis in (time_axis, memory_axis):
             axis.axvline(1, color="black", linewidth=0.8)
-            axis.bar_label(axis.containers[-1], fmt="%.2f", padding=14 if axis is time_axis else 3, fontsize=9)
+            label = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            axis.bar_label(
+                axis.containers[-1], fmt="%.2f", padding=14 if axis is time_axis else 3, fontsize=9, bbox=label
+            )
             axis.margins(x=0.3)
-            if column:
-                axis.set_yticklabels([])
     figure.suptitle("One step of per-record clipping (bars: median of the rounds, whiskers: all of them)")
     figure.savefig(FILE.with_suffix(".png"), dpi=130)
     print(f"wrote {FILE.with_suffix('.png')}")

@@ -23,7 +23,7 @@ from raptor_acct._validate import shown
 from raptor_acct.ledger import Ledger
 from raptor_acct.ledger_file import LedgerContent, digest
 from raptor_train.adapters.base import AdaptedModel
-from raptor_train.step import OneBatch, Stream
+from raptor_train.step import Stream
 
 FORMAT = "raptor-checkpoint/1"
 _INDEX, _TENSORS = "checkpoint.json", "checkpoint-{}.safetensors"
@@ -133,12 +133,7 @@ class Checkpoint:
 
 
 def identity_of(
-    adapted: AdaptedModel,
-    optimizer: torch.optim.Optimizer,
-    streams: Sequence[Stream | OneBatch],
-    *,
-    num_records: int,
-    owners: str,
+    adapted: AdaptedModel, optimizer: torch.optim.Optimizer, streams: Sequence[Stream], *, num_records: int, owners: str
 ) -> dict[str, Any]:
     """What a run must keep when it goes on, as plain numbers and texts; to be called before the first step.
 
@@ -201,7 +196,7 @@ def check_ledger_continues(saved: Checkpoint, ledger_path: Path) -> None:
         raise ValueError(f"{ledger_path}: its first {pinned} charges are not those that the saved run made")
 
 
-def charged_releases(ledger: LedgerContent, streams: Iterable[Stream | OneBatch]) -> dict[str, int]:
+def charged_releases(ledger: LedgerContent, streams: Iterable[Stream]) -> dict[str, int]:
     """Releases that the ledger charges to each stream.
 
     Raises:
@@ -231,14 +226,13 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _settings(stream: Stream | OneBatch, names: Mapping[int, str]) -> dict[str, Any]:
+def _settings(stream: Stream, names: Mapping[int, str]) -> dict[str, Any]:
     return {
         "noise_multiplier": stream.noise_multiplier,
         "sampling_probability": stream.sampling_probability,
         "num_steps": stream.num_steps,
-        "noise": list(stream.noise_stds) if stream.noise_multiplier else None,
         "clip_norm": stream.clip_norm if math.isfinite(stream.clip_norm) else None,
-        "denominators": [d if math.isfinite(d) else None for d in stream.denominators],
+        "denominator": stream.denominator,
         "owned": stream.role.owned,
         "parameters": {names[id(p)]: f"{p.dtype} {list(p.shape)}" for p in stream.parameters},
     }

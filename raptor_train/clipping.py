@@ -75,8 +75,9 @@ class _Factors:
         self.norms = (self._gram_norms(lengths) if gram_is_cheaper else self._product_norms()) + rounding
 
     def weighted_sum(self, weights: Tensor, keep: slice | Tensor) -> Tensor:
-        left = self.left[keep] * weights.to(self.left.dtype)[:, None, None]
-        return left.flatten(0, 1).mT @ self.right[keep].flatten(0, 1)
+        left, right, weights = self.left[keep], self.right[keep], weights.to(self.left.dtype)[:, None, None]
+        left, right = (left * weights, right) if left.shape[-1] <= right.shape[-1] else (left, right * weights)
+        return left.flatten(0, 1).mT @ right.flatten(0, 1)
 
     def _product_norms(self) -> Tensor:
         chunk = max(1, _TEMPORARY // (self.left.shape[-1] * self.right.shape[-1]))

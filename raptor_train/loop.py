@@ -19,7 +19,7 @@ from raptor_train.distributed import ALONE, Group
 from raptor_train.drift import OwnerDrift
 from raptor_train.noise import Randomness
 from raptor_train.records import Records
-from raptor_train.step import OneBatch, Stream, release
+from raptor_train.step import Stream, release
 
 
 class BudgetExceeded(RuntimeError):
@@ -58,7 +58,7 @@ class Trainer:
         model: AdaptedModel,
         optimizer: torch.optim.Optimizer,
         records: Records,
-        streams: Sequence[Stream | OneBatch],
+        streams: Sequence[Stream],
         *,
         charges: ledger.Ledger | None,
         randomness: Randomness,
@@ -209,7 +209,7 @@ class Trainer:
             checkpoint.check_ledger_continues(saved, self.ledger.path)
         return checkpoint.charged_releases(ledger.Ledger.verify(self.ledger.path), self.streams)
 
-    def _update(self, stream: Stream | OneBatch) -> None:
+    def _update(self, stream: Stream) -> None:
         others = [p for s in self.streams if s is not stream for p in s.parameters]
         gradients = release(
             stream,
@@ -230,7 +230,7 @@ class Trainer:
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _charge(self, stream: Stream | OneBatch) -> None:
+    def _charge(self, stream: Stream) -> None:
         # First: an interruption in between must not let the charge be made twice.
         self._charged[stream.role.name] += 1
         if self.ledger is not None:

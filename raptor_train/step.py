@@ -6,7 +6,6 @@ schedule depends on realised counts, which are private.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from raptor_acct import SubsampledGaussian, same_batch
+from raptor_acct import SubsampledGaussian
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.clipping import clipped_sums
 from raptor_train.distributed import ALONE, Group
@@ -37,11 +36,7 @@ class Stream:
             non-private run.
         num_steps: How many releases the stream may make.
         clip_norm: C, from public data or the configuration; infinite in a non-private run.
-        denominator: The public constant that divides the noisy sum: B, or D_e = B/E for experts with owners. Or one
-            for each of the parameters; the release of one that is infinite is 0.
-
-    Raises:
-        ValueError: If there are neither one nor as many denominators as parameters.
+        denominator: The public constant that divides the noisy sum: B, or D_e = B/E for experts with owners.
     """
 
     role: Role
@@ -49,21 +44,14 @@ class Stream:
     noise_multiplier: float
     num_steps: int
     clip_norm: float
-    denominator: float | tuple[float, ...]
+    denominator: float
     parameters: tuple[nn.Parameter, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", self.role.parameters)
-        if len(self.denominators) != len(self.parameters):
-            raise ValueError(
-                f"expected one denominator or {len(self.parameters)}, one for each tensor of role '{self.role.name}', "
-                f"got {len(self.denominators)}"
-            )
 
     @classmethod
-    def private(
-        cls, role: Role, mechanism: SubsampledGaussian, *, clip_norm: float, denominator: float | tuple[float, ...]
-    ) -> Stream:
+    def private(cls, role: Role, mechanism: SubsampledGaussian, *, clip_norm: float, denominator: float) -> Stream:
         """A stream that releases ``role`` as ``mechanism`` says."""
         return cls(
             role=role,
@@ -79,92 +67,9 @@ class Stream:
         """Standard deviation of the noise on the sum, σ·C."""
         return self.noise_multiplier * self.clip_norm
 
-    @property
-    def parts(self) -> tuple[Stream, ...]:
-        """What is clipped separately: this stream alone."""
-        return (self,)
-
-    @property
-    def noise_stds(self) -> tuple[float, ...]:
-        """Standard deviation of the noise on the sum of each parameter."""
-        return (self.noise_std,) * len(self.parameters)
-
-    @property
-    def denominators(self) -> tuple[float, ...]:
-        """The denominator of each parameter."""
-        if isinstance(self.denominator, tuple):
-            return self.denominator
-        return (self.denominator,) * len(self.parameters)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OneBatch:
-    """Roles released from one and the same batch, each with a clip norm and noise of its own (an ablation).
-
-    Attributes:
-        parts: The streams, with the same sampling probability and number of steps.
-        role: All their layers.
-        noise_multiplier: σ of the one mechanism that they amount to; the ledger charges this one.
-
-    Raises:
-        ValueError: If sampling probabilities or numbers of steps differ.
-
-    **Guarantee.** One Poisson-subsampled Gaussian with noise multiplier (Σ σ^-2)^(-1/2) (theory.md P4). It must never
-    be accounted as one stream for each part.
-    """
-
-    parts: tuple[Stream, ...]
-    role: Role = field(init=False)
-    parameters: tuple[nn.Parameter, ...] = field(init=False)
-    noise_multiplier: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        roles = [part.role for part in self.parts]
-        mechanisms = [
-            SubsampledGaussian(
-                num_steps=part.num_steps,
-                sampling_probability=part.sampling_probability,
-                noise_multiplier=part.noise_multiplier,
-            )
-            for part in self.parts
-        ]
-        merged = Role(
-            name="+".join(role.name for role in roles),
-            layers=tuple(layer for role in roles for layer in role.layers),
-            owned=any(role.owned for role in roles),
-        )
-        object.__setattr__(self, "role", merged)
-        object.__setattr__(self, "parameters", tuple(p for part in self.parts for p in part.parameters))
-        object.__setattr__(self, "noise_multiplier", same_batch(mechanisms).noise_multiplier)
-
-    @property
-    def sampling_probability(self) -> float:
-        """Probability q of the one Poisson sample."""
-        return self.parts[0].sampling_probability
-
-    @property
-    def num_steps(self) -> int:
-        """How many releases may be made."""
-        return self.parts[0].num_steps
-
-    @property
-    def clip_norm(self) -> float:
-        """Largest length of what one record adds to all sums together."""
-        return math.hypot(*(part.clip_norm for part in self.parts))
-
-    @property
-    def noise_stds(self) -> tuple[float, ...]:
-        """Standard deviation of the noise on the sum of each parameter."""
-        return tuple(std for part in self.parts for std in part.noise_stds)
-
-    @property
-    def denominators(self) -> tuple[float, ...]:
-        """The denominator of each parameter."""
-        return tuple(d for part in self.parts for d in part.denominators)
-
 
 def release(
-    stream: Stream | OneBatch,
+    stream: Stream,
     model: AdaptedModel,
     records: Records,
     *,
@@ -200,19 +105,14 @@ def release(
     with group.together():
         sampled = sampler.sample(stream.sampling_probability)[group.rank :: group.world]
         batch, batch_owners = records.take(sampled), None if owners is None else owners[sampled]
-        sums = []
-        for part in stream.parts:
-            frozen = [*others, *(p for other in stream.parts if other is not part for p in other.parameters)]
-            sums += sum_clipped(
-                part, model, batch, others=frozen, owners=batch_owners, micro_batch_size=micro_batch_size
-            )
+        sums = sum_clipped(stream, model, batch, others=others, owners=batch_owners, micro_batch_size=micro_batch_size)
     group.sum_(sums)
     with group.together():
         charge()
         if group.rank == 0 and stream.noise_multiplier > 0:
-            sums = [total + noise(total, std) for total, std in zip(sums, stream.noise_stds, strict=True)]
+            sums = [total + noise(total, stream.noise_std) for total in sums]
     group.broadcast_(sums)
-    return [total / denominator for total, denominator in zip(sums, stream.denominators, strict=True)]
+    return [total / stream.denominator for total in sums]
 
 
 def sum_clipped(

@@ -18,7 +18,7 @@ from raptor_train.independence import check_record_independence
 from raptor_train.loop import BudgetExceeded, Trainer
 from raptor_train.noise import NoiseSource, Randomness
 from raptor_train.records import Records
-from raptor_train.step import OneBatch, Stream
+from raptor_train.step import Stream
 
 __all__ = ["BudgetExceeded", "Randomness", "Trainer", "check_clip_norm", "make_private", "private_trainer"]
 
@@ -108,7 +108,7 @@ def private_trainer(
     adapted: AdaptedModel,
     optimizer: torch.optim.Optimizer,
     records: Records,
-    streams: Sequence[Stream | OneBatch],
+    streams: Sequence[Stream],
     *,
     ledger_path: str | Path,
     probe: Records,
