@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from raptor_acct.adjacency import Adjacency
 from raptor_acct.guarantee import Guarantee
-from raptor_acct.ledger_file import FORMAT, LedgerContent, LedgerDamaged, checked_release, digest, parse_ledger
+from raptor_acct.ledger_file import (
+    FORMAT,
+    LedgerContent,
+    LedgerDamaged,
+    checked_release,
+    digest,
+    parse_ledger,
+    release_line,
+)
 from raptor_acct.mechanisms import SubsampledGaussian
 
 __all__ = ["Ledger", "LedgerDamaged", "replay", "streams"]
@@ -25,8 +32,9 @@ class Ledger:
         FileExistsError: If it does: a ledger is never overwritten.
 
     **Guarantee.** Appending comes before the noise is drawn, so a crash at any point charges at least what was
-    released. A last line that was cut short counts as one more release of every stream seen before. Whole lines
-    removed from the end cannot be seen from the file alone. One process at a time may write.
+    released. A last line that was cut short counts as one more release of the stream whose line it began, or of every
+    stream if that cannot be told. Whole lines removed from the end cannot be seen from the file alone. One process at
+    a time may write; a write of another one since is an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ledger.jsonl"
@@ -39,6 +47,7 @@ class Ledger:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._head: str | None = ""  # None while a write is under way, and for good if it failed
+        self._size = 0
         self._write({"format": FORMAT}, mode="x")
 
     @classmethod
@@ -53,7 +62,7 @@ class Ledger:
         """
         content = cls.verify(path)
         ledger = cls.__new__(cls)  # without __init__, which begins a new file
-        ledger.path, ledger._head = Path(path), content.head
+        ledger.path, ledger._head, ledger._size = Path(path), content.head, Path(path).stat().st_size
         if content.torn:
             ledger._settle(content)
         return ledger
@@ -85,29 +94,32 @@ class Ledger:
         """Charge one release of one stream, flushed to the disk.
 
         Raises:
-            ValueError: If a number could not be that of a private release.
+            ValueError: If a number could not be that of a private release, or if another process wrote meanwhile.
         """
         self._write(checked_release(stream, noise_multiplier, sampling_probability, clip_norm))
 
     def _write(self, entry: dict[str, Any], mode: str = "a") -> None:
         if self._head is None:
             raise ValueError(f"{self.path}: an earlier write failed; go on with Ledger.open")
+        if mode == "a" and self.path.stat().st_size != self._size:
+            raise ValueError(f"{self.path}: another process has written to it: one run, one ledger")
         head, self._head = self._head, None
-        line = _line(entry, head)
-        _to_disk(self.path, line + b"\n", mode + "b")
+        line = release_line(entry, head)
+        self._size += _to_disk(self.path, line + b"\n", mode + "b")
         self._head = digest(line)
 
     def _settle(self, content: LedgerContent) -> None:
-        """Put a release of every stream and noise in the place of the torn line, in one move of a whole new file."""
+        """Put the releases that it counts as in the place of the torn line, in one move of a whole new file."""
         whole_lines, _, _ = self.path.read_bytes().rpartition(b"\n")
         clip_norms = {(s.stream, s.noise_multiplier, s.sampling_probability): s.clip_norm for s in content.segments}
         lines, head = [whole_lines], content.head
-        for key, clip_norm in clip_norms.items():
-            lines.append(_line(checked_release(*key, clip_norm), head))
+        for key in sorted(content.charged_by_torn):
+            lines.append(release_line(checked_release(*key, clip_norms[key]), head))
             head = digest(lines[-1])
         settled = self.path.with_name(self.path.name + ".settled")
-        _to_disk(settled, b"\n".join(lines) + b"\n", "wb")
+        self._size = _to_disk(settled, b"\n".join(lines) + b"\n", "wb")
         settled.replace(self.path)
+        _names_to_disk(self.path.parent)
         self._head = head
 
 
@@ -119,12 +131,21 @@ def streams(path: str | Path) -> dict[tuple[str, float, float], SubsampledGaussi
     return Ledger.verify(path).streams()
 
 
-def _line(entry: dict[str, Any], head: str) -> bytes:
-    return json.dumps({**entry, "previous": head}, allow_nan=False).encode()
-
-
-def _to_disk(path: Path, data: bytes, mode: str) -> None:
+def _to_disk(path: Path, data: bytes, mode: str) -> int:
     with path.open(mode) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    if mode == "xb":
+        _names_to_disk(path.parent)
+    return len(data)
+
+
+def _names_to_disk(folder: Path) -> None:
+    """Make a new name in a folder outlast a power cut, where the system lets a folder be opened."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +46,17 @@ class LedgerContent:
     Attributes:
         name: The ledger's file, for messages.
         segments: One for each stream and setting, in the order of their first releases.
-        torn: Whether the last line was cut short. It then counts as one more release of every stream and noise.
         head: The hash of the last whole line.
+        torn: Whether the last line was cut short.
+        charged_by_torn: The (stream, noise multiplier, sampling probability) of which such a line counts as one more
+            release: those whose line begins like it, or all of them if none does.
     """
 
     name: str
     segments: tuple[LedgerSegment, ...]
-    torn: bool
     head: str
+    torn: bool
+    charged_by_torn: frozenset[tuple[str, float, float]]
 
     @property
     def num_releases(self) -> int:
@@ -69,7 +73,9 @@ class LedgerContent:
         for segment in self.segments:
             steps[segment.stream, segment.noise_multiplier, segment.sampling_probability] += segment.num_releases
         return {
-            key: SubsampledGaussian(num_steps=count + self.torn, noise_multiplier=key[1], sampling_probability=key[2])
+            key: SubsampledGaussian(
+                num_steps=count + (key in self.charged_by_torn), noise_multiplier=key[1], sampling_probability=key[2]
+            )
             for key, count in steps.items()
         }
 
@@ -111,7 +117,8 @@ def parse_ledger(data: bytes, *, name: str = "input") -> LedgerContent:
         LedgerSegment(stream=s, noise_multiplier=noise, sampling_probability=q, clip_norm=c, num_releases=count)
         for (s, noise, q, c), count in releases.items()
     )
-    return LedgerContent(name=name, segments=segments, torn=bool(rest), head=head)
+    charged = _charged_by_torn(rest, head, releases) if rest else frozenset[tuple[str, float, float]]()
+    return LedgerContent(name=name, segments=segments, head=head, torn=bool(rest), charged_by_torn=charged)
 
 
 def checked_release(
@@ -130,9 +137,22 @@ def checked_release(
     }
 
 
+def release_line(entry: Mapping[str, Any], head: str) -> bytes:
+    """Return the line of an entry that follows the line of which ``head`` is the hash, without its newline."""
+    return json.dumps({**entry, "previous": head}, allow_nan=False).encode()
+
+
 def digest(line: bytes) -> str:
     """Return the hash by which the next line names ``line``."""
     return hashlib.sha256(line).hexdigest()
+
+
+def _charged_by_torn(
+    rest: bytes, head: str, releases: Iterable[tuple[str, float, float, float]]
+) -> frozenset[tuple[str, float, float]]:
+    lines = {key: release_line(checked_release(*key), head) for key in releases}
+    possible = [key for key, line in lines.items() if line.startswith(rest)]
+    return frozenset(key[:3] for key in possible or lines)
 
 
 def _entry(line: bytes, head: str, *, first: bool) -> dict[str, Any] | None:

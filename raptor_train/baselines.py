@@ -11,6 +11,7 @@ from raptor_acct import SubsampledGaussian
 from raptor_acct._validate import number, whole
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.checks import check_before_training, check_records
+from raptor_train.distributed import ALONE, Group
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import Stream
@@ -35,6 +36,8 @@ def make_monolithic(
     num_records: int | None = None,
     micro_batch_size: int = 64,
     seed: int | None = None,
+    group: Group = ALONE,
+    checkpoints: str | Path | None = None,
 ) -> Trainer:
     """Standard DP training: one clip norm, one noise multiplier and the denominator B for all parameters.
 
@@ -50,6 +53,8 @@ def make_monolithic(
         num_records: N, the public number of records; the exact number of ``records`` by default.
         micro_batch_size: Records that go through the model at once.
         seed: None for fresh entropy.
+        group: The processes that share the work.
+        checkpoints: A folder for the run's checkpoint, as in :func:`raptor_train.trainer.make_private`.
 
     Raises:
         ValueError: Naming the condition that fails and what to change; before anything is spent.
@@ -74,6 +79,8 @@ def make_monolithic(
         owners="recomputed",
         micro_batch_size=micro_batch_size,
         randomness=Randomness.of(len(records), seed),
+        group=group,
+        checkpoints=checkpoints,
     )
 
 
@@ -86,6 +93,8 @@ def make_non_private(
     num_steps: int,
     micro_batch_size: int = 64,
     seed: int | None = None,
+    group: Group = ALONE,
+    checkpoints: str | Path | None = None,
 ) -> Trainer:
     """The same loop without clipping and noise: the upper reference. Its weights carry no guarantee.
 
@@ -97,6 +106,8 @@ def make_non_private(
         num_steps: Number of steps.
         micro_batch_size: Records that go through the model at once.
         seed: None for fresh entropy.
+        group: The processes that share the work.
+        checkpoints: A folder for the run's checkpoint; it is as private as the records.
 
     Raises:
         ValueError: Naming what is wrong and what to change.
@@ -122,4 +133,6 @@ def make_non_private(
         charges=None,
         micro_batch_size=micro_batch_size,
         randomness=Randomness.of(len(records), seed),
+        group=group,
+        checkpoints=checkpoints,
     )

@@ -19,6 +19,7 @@ def check_before_training(adapted: AdaptedModel, roles: Sequence[Role], optimize
         ValueError: Naming what is wrong and what to change.
     """
     check_mode(adapted)
+    check_precision(adapted)
     check_roles(adapted.model, roles)
     kinds = {p.dtype for role in roles for p in role.parameters}
     if len(kinds) != 1 or not kinds <= set(CLIP_SLACK):
@@ -33,6 +34,30 @@ def check_mode(adapted: AdaptedModel) -> None:
     """Check that the model is in evaluation mode."""
     if any(module.training for module in adapted.model.modules()):
         raise ValueError("the model is in training mode: dropout and router jitter change owners; call model.eval()")
+
+
+def check_precision(adapted: AdaptedModel) -> None:
+    """Check that the forward pass keeps records apart to float32.
+
+    In lower precision a record's own result depends on its batch, through the kernel that the batch's shape selects:
+    the clip norm would still bound each gradient, but no longer what a record changes in the others'.
+    """
+    kinds = {p.dtype for p in adapted.model.parameters()} - set(CLIP_SLACK)
+    if kinds:
+        raise ValueError(
+            f"expected a model in float32 or float64, got {', '.join(map(str, kinds))}: call model.float() before "
+            "adapting; in lower precision a record's gradient depends on its batch"
+        )
+    device = next(adapted.model.parameters()).device.type
+    if torch.is_autocast_enabled(device):
+        raise ValueError(
+            "autocast is on: train outside of it; in lower precision a record's gradient depends on its batch"
+        )
+    if torch.get_float32_matmul_precision() != "highest":
+        raise ValueError(
+            "expected torch.set_float32_matmul_precision('highest'), got "
+            f"'{torch.get_float32_matmul_precision()}': a record's gradient would depend on its batch"
+        )
 
 
 def check_optimizer(roles: Sequence[Role], optimizer: torch.optim.Optimizer) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 from raptor_acct.cli._output import SCHEMA
+from raptor_train.pages import Section, html_page, markdown_page
 
+TITLE = "RAPTOR demo"
 BLUE, ORANGE, GREY = "#2f6db3", "#d97b29", "#8a8f98"
 
 
@@ -33,10 +33,10 @@ def write_report(results: Mapping[str, Any], folder: Path) -> list[Path]:
         "privacy.json": _privacy(results),
     }
     pages = {name: json.dumps(content, indent=2, allow_nan=False) for name, content in numbers.items()}
-    pages["report.md"] = _markdown(results)
+    pages["report.md"] = markdown_page(TITLE, _sections(results), ["accuracy.png", "routing.png"])
     _write(pages, folder)
     plots = [plot_routing(results, folder / "routing.png"), plot_accuracy(results, folder / "accuracy.png")]
-    _write({"report.html": _html(results, plots)}, folder)
+    _write({"report.html": html_page(TITLE, _sections(results), plots[::-1])}, folder)
     return [*(folder / name for name in pages), *plots, folder / "report.html"]
 
 
@@ -122,15 +122,12 @@ def _privacy(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_Section = tuple[str, str, list[str], list[list[str]]]
-
-
-def _sections(results: Mapping[str, Any]) -> list[_Section]:
+def _sections(results: Mapping[str, Any]) -> list[Section]:
     """Title, words, table header, table rows of every section, shared by both formats."""
     low, middle, high = (100 * d for d in results["raptor_minus_monolithic_95"])
     settings = results["settings"]
     return [
-        (
+        Section(
             "Result",
             f"RAPTOR minus monolithic DP: {middle:+.1f} points, paired 95 % interval {low:+.1f} to {high:+.1f}. "
             f"Every ε is for adding or removing one record, at δ = {results['delta']:.2e}. Not covered by these ε: "
@@ -147,7 +144,7 @@ def _sections(results: Mapping[str, Any]) -> list[_Section]:
                 for run in results["runs"].values()
             ],
         ),
-        (
+        Section(
             "Routing of public text",
             f"Layer {results['selection']['layer']} is trained: it has the largest normalised entropy.",
             ["layer", "H/log E", "CV", "bias bound, clip norms (rms)"],
@@ -156,7 +153,7 @@ def _sections(results: Mapping[str, Any]) -> list[_Section]:
                 for layer, s in results["routing"].items()
             ],
         ),
-        (
+        Section(
             "Noise",
             f"ε = {settings['eps']:g}, ρ = {settings['rho']:g}, expected batch {settings['batch_size']}, "
             f"{settings['cycles']} cycles. The run used the joint plan.",
@@ -166,7 +163,7 @@ def _sections(results: Mapping[str, Any]) -> list[_Section]:
                 for name, c in results["calibration"].items()
             ],
         ),
-        (
+        Section(
             "Clipping",
             "Clip norms were chosen from per-record gradient norms on public snippets.",
             ["run", "role", "parameters", "clip norm", "public records clipped, %"],
@@ -183,37 +180,3 @@ def _sections(results: Mapping[str, Any]) -> list[_Section]:
             ],
         ),
     ]
-
-
-TITLE = "RAPTOR demo"
-
-
-def _markdown(results: Mapping[str, Any]) -> str:
-    parts = [f"# {TITLE}", "![accuracy](accuracy.png)", "![routing](routing.png)"]
-    for title, words, header, rows in _sections(results):
-        lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-        parts += [f"## {title}", words, "\n".join("| " + " | ".join(line) + " |" for line in lines)]
-    return "\n\n".join(parts)
-
-
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:860px;margin:2rem auto;padding:0 1rem;color:#1c2733}"
-    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .8rem;border-bottom:1px solid #d5dae0;"
-    "text-align:right}th:first-child,td:first-child{text-align:left}img{max-width:100%}"
-)
-
-
-def _html(results: Mapping[str, Any], plots: Sequence[Path]) -> str:
-    body = [f"<h1>{TITLE}</h1>"]
-    for plot in plots[::-1]:
-        data = base64.b64encode(plot.read_bytes()).decode()
-        body.append(f'<img alt="{plot.stem}" src="data:image/png;base64,{data}">')
-    for title, words, header, rows in _sections(results):
-        cells = ["".join(f"<th>{html.escape(cell)}</th>" for cell in header)]
-        cells += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        lines = "\n".join(f"<tr>{row}</tr>" for row in cells)
-        body.append(f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(words)}</p>\n<table>\n{lines}\n</table>")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>"
-    )

@@ -11,7 +11,7 @@ from torch import Tensor
 from raptor_acct._validate import whole
 
 
-def entropy_for(seed: int | None, purpose: int) -> np.random.SeedSequence:
+def entropy_for(seed: int | None, purpose: int, releases: int = 0) -> np.random.SeedSequence:
     """Entropy for one purpose (coins or noise), independent of that for others; 128 bits of it reach the generator.
 
     (torch's own CPU generator keeps 32 bits of a seed: few enough to try them all against a first release.)
@@ -20,12 +20,14 @@ def entropy_for(seed: int | None, purpose: int) -> np.random.SeedSequence:
         seed: None for the operating system's entropy. A run whose seed is known can be replayed, noise included:
             give a seed in tests and demonstrations only.
         purpose: Tells apart the uses within one run.
+        releases: How many releases were charged before: a run that goes on with a known seed then draws nothing again
+            that it has used.
 
     Raises:
         ValueError: If ``seed`` is neither None nor a whole number >= 0.
     """
     entropy = secrets.randbits(128) if seed is None else whole("seed", seed, low=0)
-    return np.random.SeedSequence(entropy, spawn_key=(purpose,))
+    return np.random.SeedSequence(entropy, spawn_key=(purpose, releases) if releases else (purpose,))
 
 
 def generator_from(entropy: np.random.SeedSequence) -> np.random.Generator:

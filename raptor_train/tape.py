@@ -7,7 +7,7 @@ clipped sums are formed record by record although all records went through the m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,8 +68,20 @@ class _Record(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), grad = ctx.saved_tensors, grad_outputs[0]
-        ctx.tape.add(ctx.layer, left=grad, right=x, record_of_row=ctx.record_of_row)
-        return (grad @ weight if ctx.needs_input_grad[0] else None), None, None, None, None
+        with without_autocast(grad):
+            ctx.tape.add(ctx.layer, left=grad, right=x, record_of_row=ctx.record_of_row)
+            before = input_gradient(grad, weight, x) if ctx.needs_input_grad[0] else None
+        return before, None, None, None, None
+
+
+def input_gradient(grad: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """Gradient of a linear layer's input, in the precision of the layer's output [..., out] and the type of ``x``."""
+    return (grad @ weight.to(grad.dtype)).to(x.dtype)
+
+
+def without_autocast(like: Tensor) -> torch.autocast:
+    """Switch autocast off inside the block: what becomes a norm or a sum is not rounded to a lower precision."""
+    return torch.autocast(like.device.type, enabled=False)
 
 
 class Tape:
@@ -80,19 +92,22 @@ class Tape:
         owner: Owner expert of each record, [num_records]. With owners, an expert's layer keeps the rows of the
             records it owns and no others: a record gives a gradient to its owner only (theory.md P1). Without
             (monolithic training) every activated expert keeps its rows.
+        keep: What is done with every layer's rows as the backward pass reaches it; by default they are kept in
+            ``rows`` until the end.
 
     **Guarantee.** Row i of a record never mixes with another record's rows; what a record leaves depends on that
     record alone if the model itself is record-independent (:mod:`raptor_train.independence`).
     """
 
-    def __init__(self, num_records: int, owner: Tensor | None = None):
+    def __init__(self, num_records: int, owner: Tensor | None = None, *, keep: Callable[[Rows], object] | None = None):
         self.num_records = num_records
         self.owner = owner
         self.rows: list[Rows] = []
+        self._keep = keep or self.rows.append
         self._seen: set[int] = set()
 
     def add(self, layer: RecordedLinear, *, left: Tensor, right: Tensor, record_of_row: Tensor | None) -> None:
-        """Keep the factors of one layer's gradient.
+        """Keep the factors of one layer's gradient, in the precision of its weight.
 
         Raises:
             ValueError: If the layer was used twice in the pass (its per-record gradient is then a sum over both
@@ -101,20 +116,31 @@ class Tape:
         if id(layer) in self._seen:
             raise ValueError("a trainable layer is used twice in one forward pass; freeze it or untie it")
         self._seen.add(id(layer))
-        left, right = left.detach(), right.detach()
+        left, right = left.detach().to(layer.weight.dtype), right.detach().to(layer.weight.dtype)
         if record_of_row is not None:
             self._add_gathered(layer, left, right, record_of_row)
         elif right.shape[0] == self.num_records and right.dim() in (2, 3):
             every = torch.arange(self.num_records, device=right.device)
-            per_record = (self.num_records, -1)
-            self.rows.append(
-                Rows(
-                    layer, left.reshape(*per_record, left.shape[-1]), right.reshape(*per_record, right.shape[-1]), every
-                )
-            )
+            left, right = (t.reshape(self.num_records, -1, t.shape[-1]) for t in (left, right))
+            self._keep(Rows(layer, left, right, every))
         else:
             raise ValueError(
                 f"expected a layer input [records={self.num_records}, (tokens,) features], got {tuple(right.shape)}"
+            )
+
+    def check_complete(self, layers: Iterable[RecordedLinear]) -> None:
+        """Check that the backward pass reached every one of ``layers`` that all records use.
+
+        Raises:
+            ValueError: With the number of those that it did not reach: the model's loss does not depend on them, or
+                the graph was cut. They would never learn, only take noise.
+        """
+        used_by_all = [layer for layer in layers if layer.expert is None]
+        missed = sum(id(layer) not in self._seen for layer in used_by_all)
+        if missed:
+            raise ValueError(
+                f"{missed} of {len(used_by_all)} trained layers got no gradient: they are cut off from the loss. "
+                "Reentrant checkpointing does this: use checkpoint(..., use_reentrant=False)"
             )
 
     def _add_gathered(self, layer: RecordedLinear, left: Tensor, right: Tensor, record_of_row: Tensor) -> None:
@@ -122,7 +148,7 @@ class Tape:
             owned = self.owner[record_of_row] == layer.expert
             left, right, record_of_row = left[owned], right[owned], record_of_row[owned]
         if len(record_of_row):
-            self.rows.append(Rows(layer, *_group(left, right, record_of_row)))
+            self._keep(Rows(layer, *_group(left, right, record_of_row)))
 
 
 def _group(left: Tensor, right: Tensor, record_of_row: Tensor) -> tuple[Tensor, Tensor, Tensor]:

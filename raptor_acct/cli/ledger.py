@@ -61,6 +61,7 @@ def _echo(content: LedgerContent, delta: float | None, spent: float | None, adja
     echo_table(_HEADER, rows)
     click.echo(f"{content.num_releases} releases; every line follows from the one before it")
     if content.torn:
-        click.echo("the last line was cut short: it counts as one more release of every stream and noise above")
+        streams = ", ".join(sorted({key[0] for key in content.charged_by_torn})) or "nothing"
+        click.echo(f"the last line was cut short: it counts as one more release of {streams}")
     if delta is not None and spent is not None:
         click.echo(f"epsilon ({adjacency}) at delta = {delta:.4g}: {rounded_up(spent)}")

@@ -65,5 +65,19 @@ def router_gates(model: nn.Module, input_ids: Tensor, attention_mask: Tensor) ->
     return families.router_gates(decoder, input_ids, attention_mask)
 
 
+def sparse_layers_of(model: nn.Module) -> tuple[int, ...]:
+    """Real numbers of the sparse layers of any known family, lowest first.
+
+    Raises:
+        ValueError: If the family is not known, or the model has no sparse layer.
+    """
+    if isinstance(model, EncoderClassifier):
+        return tuple(switch.sparse_blocks(model))
+    decoder = families.as_decoder(model)
+    if decoder is None:
+        raise _unknown(model)
+    return tuple(families.sparse_layers(decoder))
+
+
 def _unknown(model: nn.Module) -> ValueError:
     return ValueError(_NEEDED.format(name=type(model).__name__, decoders=", ".join(families.FAMILIES)))

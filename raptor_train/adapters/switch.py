@@ -111,7 +111,7 @@ class SwitchClassifier:
 
     def _adapt_shared(self, lora: Lora) -> Role:
         layers: list[RecordedLinear] = []
-        for block in _blocks(self.model):
+        for block in encoder_blocks(self.model):
             for name in PROJECTIONS:
                 layers += self._lora(_attention(block), name, lora)
         return Role(name="shared", layers=(*layers, self._attachment.head(self.model, "head")))
@@ -168,7 +168,7 @@ def sparse_blocks(model: nn.Module) -> dict[int, switch.SwitchTransformersSparse
         raise ValueError(f"expected an EncoderClassifier around a Switch encoder, got {type(model).__name__}")
     blocks = {
         i: cast("switch.SwitchTransformersSparseMLP", block.layer[-1].mlp)
-        for i, block in enumerate(_blocks(model))
+        for i, block in enumerate(encoder_blocks(model))
         if block.is_sparse
     }
     if not blocks:
@@ -178,7 +178,8 @@ def sparse_blocks(model: nn.Module) -> dict[int, switch.SwitchTransformersSparse
     return blocks
 
 
-def _blocks(model: EncoderClassifier) -> Iterable[switch.SwitchTransformersBlock]:
+def encoder_blocks(model: EncoderClassifier) -> Iterable[switch.SwitchTransformersBlock]:
+    """All blocks of the encoder, dense and sparse."""
     return cast("Iterable[switch.SwitchTransformersBlock]", model.encoder.encoder.block)
 
 

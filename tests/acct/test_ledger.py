@@ -42,10 +42,37 @@ def test_every_line_is_readable_before_the_next_is_written(tmp_path: Path) -> No
         assert streams(tmp_path / "ledger")["shared", 1.0, 0.01].num_steps == i
 
 
-def test_a_torn_last_line_counts_as_a_release_of_every_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rest", "counts"),
+    [
+        (slice(-20), {"shared": 5, "expert": 5}),  # the last expert line, cut
+        (slice(-1), {"shared": 5, "expert": 5}),
+        (slice(5), {"shared": 6, "expert": 5}),  # nothing tells whose line began
+    ],
+)
+def test_a_torn_last_line_counts_as_a_release_of_the_streams_it_can_be(
+    tmp_path: Path, rest: slice, counts: dict[str, int]
+) -> None:
     path = filled(tmp_path / "ledger")
-    path.write_text(path.read_text()[:-20])  # the last expert line
-    assert {key[0]: m.num_steps for key, m in streams(path).items()} == {"shared": 6, "expert": 5}
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + last[rest])
+    assert {key[0]: m.num_steps for key, m in streams(path).items()} == counts
+
+
+def test_an_unreadable_rest_counts_as_a_release_of_every_stream(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger")
+    path.write_bytes(path.read_bytes() + b"\0" * 40)
+    assert {key[0]: m.num_steps for key, m in streams(path).items()} == {"shared": 6, "expert": 6}
+
+
+def test_two_processes_cannot_write_to_one_ledger(tmp_path: Path) -> None:
+    first = Ledger(tmp_path / "ledger")
+    second = Ledger.open(tmp_path / "ledger")
+    charge(first)
+    with pytest.raises(ValueError, match="another process"):
+        charge(second)
+    charge(first)
+    assert Ledger.verify(tmp_path / "ledger").num_releases == 2
 
 
 @pytest.mark.parametrize("damage", ["drop", "swap", "edit", "garbage", "format"])
@@ -115,7 +142,7 @@ def test_a_ledger_that_is_opened_again_goes_on(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "none")
 
 
-@pytest.mark.parametrize("cut", [1, 20, 100])
+@pytest.mark.parametrize("cut", [1, 20, 150])
 def test_opening_a_torn_ledger_changes_nothing_of_what_was_spent(tmp_path: Path, cut: int) -> None:
     path = filled(tmp_path / "ledger", cycles=2)
     path.write_bytes(path.read_bytes()[:-cut])

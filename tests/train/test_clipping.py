@@ -1,6 +1,8 @@
 """Both clipped sums against a loop that differentiates one record at a time (float64, 1e-12)."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -8,11 +10,11 @@ from torch import Tensor
 
 from raptor_train.adapters.switch import SwitchClassifier
 from raptor_train.baselines import everything
-from raptor_train.clipping import CLIP_SLACK, clip_weights, clipped_sums
+from raptor_train.clipping import CLIP_SLACK, RecordGradients, clip_weights, clipped_sums
 from raptor_train.records import Records
 from raptor_train.roles import Role
 from raptor_train.step import Stream, current_owners, sum_clipped
-from raptor_train.tape import RecordedLinear, Rows
+from raptor_train.tape import RecordedLinear, Rows, Tape, recording
 
 from .conftest import EXPERTS, adapt, random_records, randomise
 
@@ -163,21 +165,80 @@ def test_clip_weights() -> None:
     assert clip_weights(norms, math.inf, torch.float64).tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("clip_norm", [1.0, 0.05, 1e-3])
-@pytest.mark.parametrize(("width", "out", "tokens"), [(256, 128, 40), (64, 64, 20), (8, 4, 40)])
-def test_float32_contributions_stay_within_the_clip_norm_when_tokens_cancel(
-    width: int, out: int, tokens: int, clip_norm: float
+# (in, out, tokens): gradients formed; norms of gradients formed in passing; norms from Gram matrices; one wide layer
+SHAPES = [(8, 4, 40), (64, 64, 20), (256, 128, 8), (256, 128, 40), (4096, 16, 20), (4096, 64, 4)]
+
+
+def cancelling(
+    width: int, out: int, tokens: int, generator: torch.Generator, *, left_over: float = 1e-3
+) -> tuple[Tensor, Tensor]:
+    """Tokens that nearly cancel."""
+    direction = torch.randn(1, 1, out, generator=generator)
+    sign = torch.tensor([1.0, -1.0]).repeat(tokens // 2).reshape(1, tokens, 1)
+    token = 10 * torch.randn(1, 1, width, generator=generator)
+    return direction * sign, token + left_over * torch.randn(1, tokens, width, generator=generator)
+
+
+# What is left is as small as the rounding of what was there, in float32.
+lost_in_rounding = partial(cancelling, left_over=1e-6)
+
+
+def lossy(width: int, out: int, tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Gradients whose every row is 1 and then squares just too small to be added to 1 in float32."""
+    left, right = torch.zeros(1, tokens, out), torch.full((1, tokens, width), 2.44e-4)
+    left[:, 0], right[:, :, :16] = 1.0, 1.0
+    return left, right
+
+
+@pytest.mark.parametrize("make", [cancelling, lost_in_rounding, lossy])
+@pytest.mark.parametrize("clip_norm", [1.0, 1e-3])
+@pytest.mark.parametrize(("width", "out", "tokens"), SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_contributions_stay_within_the_clip_norm_whatever_the_rounding(
+    dtype: torch.dtype, width: int, out: int, tokens: int, clip_norm: float, make: Callable[..., tuple[Tensor, Tensor]]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    for _ in range(10):
-        direction = torch.randn(1, 1, out, generator=generator)
-        sign = torch.tensor([1.0, -1.0]).repeat(tokens // 2).reshape(1, tokens, 1)
-        token = 10 * torch.randn(1, 1, width, generator=generator)
-        right = token + 1e-3 * torch.randn(1, tokens, width, generator=generator)
-        layer = RecordedLinear(width, out, bias=False)
-        rows = Rows(layer, direction * sign, right, torch.tensor([0]))
+    for _ in range(5):
+        left, right = make(width, out, tokens, generator)
+        layer = RecordedLinear(width, out, bias=False, dtype=dtype)
+        rows = Rows(layer, left.to(dtype), right.to(dtype), torch.tensor([0]))
         (total,) = clipped_sums([rows], 1, clip_norm, [layer.weight])
         assert float(total.double().norm()) <= clip_norm
+
+
+@pytest.mark.parametrize("size", [16, 4096, 16384])
+def test_a_float32_norm_is_never_below_the_exact_one(size: int) -> None:
+    """Adding up 16384 squares in float32 may lose more than CLIP_SLACK allows for; the margin makes up for it."""
+    _, right = lossy(size, 1, 1, torch.Generator())
+    layer = RecordedLinear(size, 8, bias=False)
+    rows = Rows(layer, torch.ones(1, 1, 8), right, torch.tensor([0]))
+    (norm,) = RecordGradients(rows).squared_norms.sqrt().tolist()
+    exact = math.sqrt(8 * sum(float(x) ** 2 for x in right[0, 0]))
+    assert exact <= norm <= exact * (1 + 0.3 * size * torch.finfo(torch.float32).eps + 1e-6)
+
+
+@pytest.mark.parametrize(("width", "out", "tokens"), SHAPES)
+def test_every_form_of_a_gradient_gives_the_same_clipped_sum(width: int, out: int, tokens: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(5, tokens, n, generator=generator, dtype=torch.float64) for n in (out, width))
+    layer = RecordedLinear(width, out, bias=False, dtype=torch.float64)
+    (total,) = clipped_sums([Rows(layer, left, right, torch.arange(5))], 5, 2.0, [layer.weight])
+    gradients = left.mT @ right
+    factors = (2.0 * (1 - CLIP_SLACK[torch.float64]) / gradients.norm(dim=(1, 2))).clamp(max=1)
+    expected = (factors[:, None, None] * gradients).sum(0)
+    assert float((total - expected).abs().max()) <= 1e-11 * float(expected.abs().max())
+
+
+def test_a_tape_that_reduces_rows_at_once_gives_the_same_sums() -> None:
+    adapted, records = adapt().double(), random_records(6)
+    randomise(adapted)
+    gradients: list[RecordGradients] = []
+    tape = Tape(len(records), keep=lambda rows: gradients.append(RecordGradients(rows)))
+    with recording(adapted.shared.trained_layers, tape):
+        adapted.losses(records).sum().backward()
+    assert tape.rows == []
+    sums = clipped_sums(gradients, len(records), 0.5, adapted.shared.parameters)
+    assert_close(sums, loop_sum(adapted, records, adapted.shared, 0.5))
 
 
 @pytest.mark.parametrize("trained", ["weight", "bias"])

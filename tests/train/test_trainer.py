@@ -184,7 +184,7 @@ def test_a_record_whose_gradient_is_zero_changes_nothing(tmp_path: Path) -> None
 def test_the_two_streams_and_all_steps_draw_their_own_poisson_batches(tmp_path: Path) -> None:
     trainer = raptor(tmp_path, plan=plan_of(steps=40), records=random_records(64))
     drawn: list[np.ndarray] = []
-    sampler = trainer._randomness.coins
+    sampler = trainer._coins
     sample = sampler.sample
 
     def spy(q: float) -> Tensor:
@@ -334,9 +334,25 @@ def test_other_choices_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "two records of different length", probe=random_records(1))
     refused(tmp_path, "at least one record in probe", probe=random_records(2).take(torch.tensor([], dtype=torch.int64)))
     half = SwitchClassifier(tiny_classifier().bfloat16(), expert_layers=(1,))
-    refused(tmp_path, "float32 or all in float64", half)
+    refused(tmp_path, "a model in float32 or float64", half)
+    mixed = adapt()
+    mixed.shared.layers[0].double()
+    refused(tmp_path, "all in float32 or all in float64", mixed)
     same_batch = RolePlan(shared=plan_of().shared, expert=plan_of().expert, sampling="same_batch")
     refused(tmp_path, "independent", plan=same_batch)
+
+
+def test_lower_precision_is_refused_before_training_and_in_it(tmp_path: Path) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        refused(tmp_path, "autocast is on")
+    trainer = raptor(tmp_path)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(ValueError, match="got 'medium'"):
+            trainer.step()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert ledger.Ledger.verify(tmp_path / "ledger.jsonl").num_releases == 0
 
 
 def test_an_existing_ledger_is_never_overwritten(tmp_path: Path) -> None:

@@ -1,25 +1,17 @@
-"""The ``raptor-train`` command."""
+"""The command ``demo``."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from raptor_acct._version import __version__
-from raptor_acct.cli._output import echo_json, one_line_errors, run
+from raptor_acct.cli._output import echo_json, one_line_errors
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
-def cli() -> None:
-    """Fine-tune sparse Mixture-of-Experts models under differential privacy."""
-
-
-@cli.command()
+@click.command()
 @click.option("--eps", type=float, default=8.0, show_default=True, help="Total privacy budget ε.")
 @click.option("--rho", type=float, default=0.9, show_default=True, help="Share of ε for the shared stream.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of batches, noise and adapters.")
@@ -59,8 +51,3 @@ def demo(
     else:
         click.echo(f"\nReport, plots, ledgers and all numbers: {folder}/report.html (or .md, results.json)")
         click.echo(f"Whole demo: {results['seconds']:.0f} s")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: every error of the user is one line on standard error and exit status 2."""
-    run(cli, "raptor-train", arguments)
