@@ -1,6 +1,11 @@
 """Run the README: its Python blocks, and its ``raptor-acct`` commands against the output it shows."""
 
+import os
 import shlex
+
+# The tests run in one process a core, on small arrays: more threads would only wait for each other. The libraries
+# read this when they are loaded, the processes that tests start as well.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from click.testing import CliRunner
 from sybil import Example, Sybil

@@ -9,7 +9,6 @@ from raptor_train.modeling import EncoderClassifier
 from raptor_train.records import Records
 
 EXPERTS = 4
-torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
 
 def tiny_classifier(seed: int = 0, **changes: object) -> EncoderClassifier:
