@@ -14,26 +14,32 @@ if TYPE_CHECKING:
     from raptor_train.adapters.decoder import DecoderModel
     from raptor_train.adapters.switch import SwitchClassifier
     from raptor_train.baselines import make_monolithic, make_non_private
+    from raptor_train.distributed import RankFailed, torchrun_group
+    from raptor_train.drift import OwnerDrift
     from raptor_train.independence import IndependenceReport, RecordsCoupled, check_record_independence
+    from raptor_train.loop import BudgetExceeded, Trainer
     from raptor_train.owner import owner_of
     from raptor_train.records import Records
-    from raptor_train.trainer import BudgetExceeded, Trainer, make_private
+    from raptor_train.trainer import make_private
 
 _HOME = {
-    "BudgetExceeded": "trainer",
+    "BudgetExceeded": "loop",
     "DecoderModel": "adapters.decoder",
     "IndependenceReport": "independence",
     "Lora": "adapters.base",
+    "OwnerDrift": "drift",
+    "RankFailed": "distributed",
     "Records": "records",
     "RecordsCoupled": "independence",
     "SwitchClassifier": "adapters.switch",
-    "Trainer": "trainer",
+    "Trainer": "loop",
     "adapt": "adapters",
     "check_record_independence": "independence",
     "make_monolithic": "baselines",
     "make_non_private": "baselines",
     "make_private": "trainer",
     "owner_of": "owner",
+    "torchrun_group": "distributed",
 }
 
 __all__ = [
@@ -41,6 +47,8 @@ __all__ = [
     "DecoderModel",
     "IndependenceReport",
     "Lora",
+    "OwnerDrift",
+    "RankFailed",
     "Records",
     "RecordsCoupled",
     "SwitchClassifier",
@@ -52,6 +60,7 @@ __all__ = [
     "make_non_private",
     "make_private",
     "owner_of",
+    "torchrun_group",
 ]
 
 

@@ -15,8 +15,8 @@ from raptor_acct import ledger
 from raptor_train.adapters.switch import Lora, SwitchClassifier
 from raptor_train.distributed import ALONE, Group, RankFailed, torchrun_group
 from raptor_train.drift import owners_of
+from raptor_train.loop import Trainer
 from raptor_train.records import Records
-from raptor_train.trainer import Trainer
 
 from .conftest import random_records, randomise, tiny_classifier
 from .processes import finish, start_ranks
