@@ -25,24 +25,11 @@ from transformers import (
 
 from raptor_train.adapters.families import OlmoeForSequenceClassification
 from raptor_train.config import ModelConfig
+from raptor_train.configurations import CONFIGURATIONS, configuration
 from raptor_train.data import encode
 from raptor_train.modeling import DEMO_DIR, EncoderClassifier, load_demo_model, load_demo_tokenizer
 
 DEMO = "demo"
-# google/switch-base-8, whose weights are not needed to count parameters or to measure time.
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "google/switch-base-8": {
-        "vocab_size": 32128,
-        "d_model": 768,
-        "d_kv": 64,
-        "d_ff": 3072,
-        "num_layers": 12,
-        "num_sparse_encoder_layers": 6,
-        "num_heads": 12,
-        "num_experts": 8,
-        "expert_capacity": 64,
-    }
-}
 Encode = Callable[[Sequence[tuple[str, ...]], int], tuple[Tensor, Tensor]]
 
 
@@ -62,9 +49,11 @@ def load_model(model: ModelConfig, *, num_labels: int, seed: int = 0) -> nn.Modu
         if model.name == DEMO:
             _check_encoder(model)
             return (
-                _random_encoder(_config(DEMO_DIR), num_labels) if model.random_weights else load_demo_model(num_labels)
+                _random_encoder(_read_config(DEMO_DIR), num_labels)
+                if model.random_weights
+                else load_demo_model(num_labels)
             )
-        config = _config(model.name)
+        config = _config(model)
         if isinstance(config, SwitchTransformersConfig):
             _check_encoder(model)
             return _switch(model, config, num_labels).float().eval()
@@ -96,16 +85,19 @@ def load_tokenizer(model: ModelConfig) -> Encode:
     return encoded
 
 
-def _config(name: str | Path) -> PreTrainedConfig:
-    if str(name) in CONFIGURATIONS:
-        return SwitchTransformersConfig(**CONFIGURATIONS[str(name)])
+def _config(model: ModelConfig) -> PreTrainedConfig:
+    if model.random_weights and model.name in CONFIGURATIONS:
+        return configuration(model.name)
+    return _read_config(model.name)
+
+
+def _read_config(name: str | Path) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-        known = ", ".join([DEMO, *CONFIGURATIONS])
         raise ValueError(
-            f"expected model to be {known}, a folder with config.json, or a name in transformers' cache, got "
-            f"model={str(name)!r} ({_first(error)})"
+            f"expected model to be {DEMO}, a folder with config.json, a name in transformers' cache or, with "
+            f"random_weights, one of {', '.join(CONFIGURATIONS)}; got model={str(name)!r} ({_first(error)})"
         ) from None
     return config
 

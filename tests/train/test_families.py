@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
+    AutoModelForCausalLM,
     BertConfig,
     BertModel,
     Qwen2MoeForTokenClassification,
-    SwitchTransformersConfig,
 )
 
 from raptor_acct import RolePlan, SubsampledGaussian
@@ -21,6 +21,7 @@ from raptor_train.adapters import AdaptedModel, Lora, adapt, router_gates
 from raptor_train.adapters.families import sparse_layers
 from raptor_train.adapters.precision import InDouble
 from raptor_train.adapters.switch import SwitchClassifier
+from raptor_train.configurations import configuration
 from raptor_train.modeling import EncoderClassifier
 from raptor_train.public import measure_routing
 from raptor_train.records import Records
@@ -295,19 +296,34 @@ def test_a_copy_of_an_adapted_model_is_independent_of_it() -> None:
     assert not torch.allclose(twin.losses(records), before)
 
 
-def test_switch_base_8_has_the_papers_counts() -> None:
-    config = SwitchTransformersConfig(
-        vocab_size=32128,
-        d_model=768,
-        d_kv=64,
-        d_ff=3072,
-        num_layers=12,
-        num_heads=12,
-        num_experts=8,
-        num_sparse_encoder_layers=6,
-    )
+# Sums of the published weight files; DeepSeek-V3's hold the 58 x 256 routing biases in addition, which do not train.
+PUBLISHED_SIZES = {
+    "allenai/OLMoE-1B-7B-0924": 6_919_161_856,
+    "mistralai/Mixtral-8x7B-v0.1": 46_702_792_704,
+    "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
+    "Qwen/Qwen3-30B-A3B": 30_532_122_624,
+    "deepseek-ai/DeepSeek-V2-Lite": 15_706_484_224,
+    "deepseek-ai/DeepSeek-V3": 671_026_419_200 - 58 * 256,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), PUBLISHED_SIZES.items())
+def test_full_configurations_have_the_published_sizes_and_can_be_adapted(name: str, size: int) -> None:
+    config = configuration(name)
     with torch.device("meta"):
-        model = EncoderClassifier(config, num_labels=2)
+        model = AutoModelForCausalLM.from_config(config)
+    assert sum(p.numel() for p in model.parameters()) == size
+    layer = getattr(config, "first_k_dense_replace", 0)
+    rank = 2
+    adapted = adapt(model, expert_layers=[layer], shared=Lora(rank=rank), expert=Lora(rank=rank))
+    hidden, width = config.hidden_size, getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    fused = rank * (hidden + 2 * width), rank * (width + hidden)  # gate and up in one, down
+    assert adapted.expert.num_parameters == adapted.num_experts * sum(fused)
+
+
+def test_switch_base_8_has_the_papers_counts() -> None:
+    with torch.device("meta"):
+        model = EncoderClassifier(configuration("google/switch-base-8"), num_labels=2)
     assert sum(p.numel() for p in model.parameters()) == 307_847_810
     lora = Lora(rank=128)
     adapted = adapt(model, expert_layers=[1], shared=lora, expert=lora)
