@@ -33,9 +33,9 @@ from raptor_acct import Calibration, SubsampledGaussian, calibrate_sigma, calibr
 from raptor_train.demo import runs
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import Texts, load_texts
-from raptor_train.demo.workers import run_jobs
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import measure_routing
+from raptor_train.workers import run_jobs
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (1.0, 8.0)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from raptor_acct import audit
 from raptor_acct._version import __version__
 from raptor_acct.adjacency import Adjacency
 from raptor_acct.bias import BiasBound, bias_bound
@@ -74,6 +75,7 @@ __all__ = [
     "StepAccountant",
     "SubsampledGaussian",
     "__version__",
+    "audit",
     "bias_bound",
     "calibrate_sigma",
     "calibrate_sigma_to_tpr",

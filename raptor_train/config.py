@@ -72,6 +72,9 @@ class DataConfig:
     max_records: Annotated[int | None, "Use only so many of the private records."] = None
     max_public: Annotated[int, "Public records that are measured, at most."] = 2000
     overlap: Annotated[Literal["refuse", "drop", "ignore"], "Private records that are also public text."] = "refuse"
+    count_duplicates: Annotated[
+        bool, "Show how many private records repeat a text or are held out too; the counts are NOT private."
+    ] = False
 
     def __post_init__(self) -> None:
         whole("max_length", self.max_length)
@@ -167,6 +170,7 @@ class RunConfig:
         data: {task: movie_reviews, max_length: 48}
         privacy: {eps: 1, composition: joint, keep: shared}
         training: {batch_size: 256, steps: 40, head_learning_rate: 0.01}
+        report_to: [tensorboard]
         shared: {rank: 4, clip_norm: 3.5}
         expert: {rank: 4, scale: public, clip_norm: public}
 
@@ -184,6 +188,10 @@ class RunConfig:
     ] = "role"
     batches: Annotated[Literal["two", "one"], "Ablation: 'one' releases both roles from the same batch."] = "two"
     clip_norm: Annotated[Measured, "Clip norm of a method with a single one."] = FROM_PUBLIC
+    report_to: Annotated[
+        tuple[str, ...], "Services that get the public values: tensorboard, wandb, ..., as transformers names them."
+    ] = ()
+    report_not_private_loss: Annotated[bool, "Report a loss of private records too, as NOT_PRIVATE_loss."] = False
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     shared: RoleConfig = field(default_factory=RoleConfig)
@@ -199,6 +207,8 @@ class RunConfig:
             public_denominators(self.denominator, num_experts=2, batch_size=1.0)
         if self.clip_norm != FROM_PUBLIC:
             number("clip_norm", self.clip_norm, "[1e-9, 1e9]")
+        if self.report_not_private_loss and not self.report_to:
+            raise ValueError("expected report_to to name a service with report_not_private_loss, got none")
         if self.shared.scale == FROM_PUBLIC:
             raise ValueError("expected shared.scale to be a number: the experts' scale is measured against it")
         self._check_ablations()

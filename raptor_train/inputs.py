@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,8 @@ from torch import nn
 from raptor_train.config import RunConfig
 from raptor_train.models import Encode, load_model, load_tokenizer
 from raptor_train.records import Records
-from raptor_train.tables import Table
-from raptor_train.tasks import class_names, load_texts, read_public, read_test
+from raptor_train.tables import Table, overlap, repeats
+from raptor_train.tasks import TaskTexts, class_names, load_texts, read_public, read_test
 
 # Of different length and by nobody in particular: what the independence check runs, whatever the data.
 _PROBE = (
@@ -57,14 +57,20 @@ class Inputs:
     label_names: tuple[str, ...]
 
 
-def load_inputs(config: RunConfig) -> Inputs:
+def load_inputs(config: RunConfig, *, echo: Callable[[str], None] | None = None) -> Inputs:
     """Read, check and tokenise all texts of a configuration.
+
+    Args:
+        config: What to read.
+        echo: Where the private counts go that ``data.count_duplicates`` asks for: the user's terminal, never a file.
 
     Raises:
         OSError: If a file cannot be read.
         ValueError: Naming what is missing or wrong.
     """
     texts = load_texts(config.data, labelled=_classifies(config), num_labels=config.model.num_labels)
+    if config.data.count_duplicates and echo is not None:
+        echo(_duplicates(texts))
     encode, names = load_tokenizer(config.model), texts.label_names
     probe = Table(name="probe", texts=tuple((text,) * len(texts.private.texts[0]) for text in _PROBE))
     return Inputs(
@@ -74,6 +80,20 @@ def load_inputs(config: RunConfig) -> Inputs:
         probe=to_records(probe, encode, config, names),
         label_names=names,
     )
+
+
+def _duplicates(texts: TaskTexts) -> str:
+    """How many texts are there twice, in words that say what that means. Private."""
+    words = (
+        f"NOT PRIVATE, not for release: {len(repeats(texts.private))} of {len(texts.private)} private records repeat "
+        "an earlier text; epsilon is for one record, so what stands m times has less protection"
+    )
+    if texts.test is not None:
+        words += (
+            f"; {len(overlap(texts.test, texts.private))} of {len(texts.test)} held-out texts are trained on too, so "
+            "their score may be too good"
+        )
+    return words
 
 
 def load_public(config: RunConfig) -> tuple[PublicRecords, tuple[str, ...]]:

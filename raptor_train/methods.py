@@ -170,12 +170,13 @@ def optimizer_for(config: RunConfig, adapted: AdaptedModel) -> torch.optim.Optim
     head = _head(config, adapted) if config.model.objective == "classification" else None
     rates = [(role.name, role, getattr(config, role.name).learning_rate) for role in (adapted.shared, adapted.expert)]
     groups = []
-    for _, role, rate in rates:
+    for name, role, rate in rates:
         layers = tuple(layer for layer in role.layers if layer is not head)
-        groups.append({"params": replace(role, layers=layers).parameters, "lr": rate or training.learning_rate})
+        parameters = replace(role, layers=layers).parameters
+        groups.append({"name": name, "params": parameters, "lr": rate or training.learning_rate})
     if head is not None:
         rate = training.head_learning_rate or config.shared.learning_rate or training.learning_rate
-        groups.append({"params": Role(name="head", layers=(head,)).parameters, "lr": rate})
+        groups.append({"name": "head", "params": Role(name="head", layers=(head,)).parameters, "lr": rate})
     made: torch.optim.Optimizer = OPTIMIZERS[training.optimizer]([group for group in groups if group["params"]])
     return made
 

@@ -5,13 +5,14 @@ Figures on private text carry no guarantee: they are for demonstrations and benc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import stats
+from torch import Tensor
 
 from raptor_train.adapters.base import AdaptedModel
 from raptor_train.evaluation import Evaluation
@@ -53,25 +54,32 @@ class Score:
         return found
 
 
-@torch.no_grad()
 def score(adapted: AdaptedModel, records: Records, *, micro_batch_size: int = 64) -> Score:
     """Evaluate an adapted model.
-
-    A classifier's probability of a class is exp(-loss) with that class as the label; so no family needs more than its
-    losses.
 
     Raises:
         ValueError: If there are fewer than two records: there is no interval then.
     """
     if len(records) < 2:
         raise ValueError(f"expected at least 2 records to evaluate on, got {len(records)}")
+    losses = losses_by_class(adapted, records, micro_batch_size=micro_batch_size)
+    if records.token_labels:
+        return Score(nll=losses[:, 0].numpy())
+    nll = losses.gather(1, records.labels[:, None]).squeeze(1)
+    return Score(nll=nll.numpy(), correct=(losses.argmin(1) == records.labels).numpy())
+
+
+@torch.no_grad()
+def losses_by_class(adapted: AdaptedModel, records: Records, *, micro_batch_size: int = 64) -> Tensor:
+    """Loss of each record for every class as its label, [records, classes]; for a language model [records, 1].
+
+    A classifier's log-probability of a class is minus its loss with that class as the label, so that no family needs
+    more than its losses. Float64; as private as the records.
+    """
     classes = 1 if records.token_labels else adapted.num_labels
     losses = torch.zeros(len(records), classes, dtype=torch.float64)
     for positions, part in records.micro_batches(micro_batch_size):
         for c in range(classes):
             labels = part.labels if records.token_labels else torch.full_like(part.labels, c)
-            losses[positions, c] = adapted.losses(Records(part.input_ids, part.attention_mask, labels)).double().cpu()
-    if records.token_labels:
-        return Score(nll=losses[:, 0].numpy())
-    nll = losses.gather(1, records.labels[:, None]).squeeze(1)
-    return Score(nll=nll.numpy(), correct=(losses.argmin(1) == records.labels).numpy())
+            losses[positions, c] = adapted.losses(replace(part, labels=labels)).double().cpu()
+    return losses

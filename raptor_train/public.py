@@ -49,7 +49,7 @@ def measure_routing(
     num_experts: dict[int, int] = {}
     bar = tqdm(total=len(records), desc="routing public text", unit="record", disable=not progress)
     for _, part in records.micro_batches(micro_batch_size):
-        for layer, gates in router_gates(model, part.input_ids, part.attention_mask).items():
+        for layer, gates in router_gates(model, part.input_ids, part.attention_mask, part.pixel_values).items():
             owners.setdefault(layer, []).append(owner_of(gates, part.attention_mask))
             num_experts[layer] = gates.shape[-1]
         bar.update(len(part))

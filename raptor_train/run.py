@@ -35,6 +35,7 @@ class Run:
     folder: RunFolder
     inputs: Inputs
     adapted: AdaptedModel
+    optimizer: torch.optim.Optimizer
     trainer: Trainer
     noise: Calibration | SubsampledGaussian | None
     drift: OwnerDrift | None
@@ -56,7 +57,7 @@ def prepare(config: RunConfig, folder: str | Path, *, echo: Echo = silent, group
     files, config = RunFolder(folder), config.located()
     with group.together():
         before = files.resolved(config) if group.rank == 0 else None
-        inputs = load_inputs(config)
+        inputs = load_inputs(config, echo=echo if group.rank == 0 else None)
     before = group.from_first(before)
     with group.together():
         if before is None:
@@ -71,7 +72,18 @@ def prepare(config: RunConfig, folder: str | Path, *, echo: Echo = silent, group
             files.make()
     drift = _public_drift(config, adapted, inputs, group)  # before a checkpoint changes the starting weights
     try:
-        trainer = _trainer(config, resolved, files, inputs, adapted, noise, group)
+        optimizer = optimizer_for(config, adapted)
+        trainer = trainer_for(
+            config,
+            resolved,
+            inputs,
+            adapted,
+            optimizer,
+            noise,
+            ledger_path=files.ledger,
+            checkpoints=files.checkpoints,
+            group=group,
+        )
     except ValueError:
         files.drop_if_empty()
         raise
@@ -84,6 +96,7 @@ def prepare(config: RunConfig, folder: str | Path, *, echo: Echo = silent, group
         folder=files,
         inputs=inputs,
         adapted=adapted,
+        optimizer=optimizer,
         trainer=trainer,
         noise=noise,
         drift=drift,
@@ -112,17 +125,36 @@ def load_run(folder: str | Path) -> tuple[RunConfig, Resolved, AdaptedModel]:
     return config, resolved, adapted
 
 
-def _trainer(
+def trainer_for(
     config: RunConfig,
     resolved: Resolved,
-    files: RunFolder,
     inputs: Inputs,
     adapted: AdaptedModel,
+    optimizer: torch.optim.Optimizer,
     noise: Calibration | SubsampledGaussian | None,
-    group: Group,
+    *,
+    ledger_path: Path,
+    checkpoints: Path | None = None,
+    group: Group = ALONE,
 ) -> Trainer:
+    """The trainer of a method, from parts that fit together.
+
+    Args:
+        config: The method.
+        resolved: What it comes to. Its N and B are public and hold whatever the number of private records is.
+        inputs: The private records and the probe.
+        adapted: From :func:`adapted_for`.
+        optimizer: From :func:`optimizer_for`.
+        noise: From :func:`calibrate`.
+        ledger_path: A new ledger, or that of the run that goes on; a method without a guarantee has none.
+        checkpoints: Folder of the checkpoint; None for a run that cannot be continued.
+        group: The processes that share the work.
+
+    Raises:
+        ValueError: Naming what is wrong.
+        RecordsCoupled: If a record's gradient depends on anything but the record.
+    """
     training = config.training
-    optimizer = optimizer_for(config, adapted)
     if noise is None:
         return make_non_private(
             adapted,
@@ -133,7 +165,7 @@ def _trainer(
             micro_batch_size=training.micro_batch_size,
             seed=training.replay_seed,
             group=group,
-            checkpoints=files.checkpoints,
+            checkpoints=checkpoints,
         )
     for name, clip_norm in resolved.clip_norms.items():
         check_clip_norm(f"clip norm of {name}", clip_norm)
@@ -152,13 +184,13 @@ def _trainer(
         optimizer,
         inputs.private,
         streams,
-        ledger_path=files.ledger,
+        ledger_path=ledger_path,
         probe=inputs.probe,
         owners=config.owners,
         micro_batch_size=training.micro_batch_size,
         randomness=Randomness.of(len(inputs.private), training.replay_seed),
         group=group,
-        checkpoints=files.checkpoints,
+        checkpoints=checkpoints,
     )
 
 

@@ -13,7 +13,13 @@ from raptor_acct.cli._output import SCHEMA
 from raptor_train.config import RunConfig
 from raptor_train.settings import leaves
 
-_FREE = {"training.micro_batch_size", "training.save_every"}  # change neither what is released nor what it costs
+_FREE = {  # change neither what is released nor what it costs
+    "training.micro_batch_size",
+    "training.save_every",
+    "report_to",
+    "report_not_private_loss",
+    "data.count_duplicates",
+}
 
 
 class RunFolder:

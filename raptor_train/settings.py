@@ -83,6 +83,8 @@ def _build(cls: type[Any], settings: Mapping[str, Any], prefix: str = "", start:
 
 def _converted(name: str, value: Any, kind: Any) -> Any:
     """``value`` as one of the types in ``kind``; text (of a flag, or YAML's 1e-5) becomes a number where one may be."""
+    if get_origin(kind) is tuple:
+        return _names_in(name, value)
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     words = [word for k in kinds if get_origin(k) is Literal for word in get_args(k)]
     plain = [k for k in kinds if isinstance(k, type)]
@@ -95,12 +97,24 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
     raise ValueError(f"expected {name} to be {allowed}, got {name}={shown(value)}")
 
 
+def _names_in(name: str, value: Any) -> tuple[str, ...]:
+    """Names from a list, or from a text with commas between them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise ValueError(f"expected {name} to be names with commas between, got {name}={shown(value)}")
+    return tuple(part.strip() for part in parts)
+
+
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def _as(kind: type, value: Any) -> Any:
-    if kind is bool or isinstance(value, bool):
-        return value if kind is bool and isinstance(value, bool) else None
+    if kind is bool:
+        if isinstance(value, str):
+            return {"true": True, "false": False}.get(value)
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return None
     if kind is str:
         return value if isinstance(value, str) else None
     if isinstance(value, str):

@@ -83,6 +83,12 @@ def overlap(first: Table, second: Table) -> list[int]:
     return [i for i, text in enumerate(first.texts) if _key(text) in known]
 
 
+def repeats(table: Table) -> list[int]:
+    """Places of the records whose text stands earlier in the table too, but for case and white space."""
+    first: dict[Text, int] = {}
+    return [i for i, text in enumerate(table.texts) if first.setdefault(_key(text), i) != i]
+
+
 def _rows(path: Path) -> list[Mapping[str, str]]:
     data = path.read_bytes()
     try:

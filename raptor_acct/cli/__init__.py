@@ -6,6 +6,7 @@ import click
 
 from raptor_acct._version import __version__
 from raptor_acct.cli._output import run
+from raptor_acct.cli.audit import audit
 from raptor_acct.cli.calibrate import calibrate
 from raptor_acct.cli.epsilon import epsilon
 from raptor_acct.cli.ledger import ledger
@@ -20,7 +21,7 @@ def cli() -> None:
     """Accounting and routing statistics of RAPTOR: differentially private fine-tuning of MoE models."""
 
 
-for _command in (calibrate, epsilon, ledger, routing, select, bias, mse, plot):
+for _command in (calibrate, epsilon, ledger, routing, select, bias, mse, audit, plot):
     cli.add_command(_command)
 
 

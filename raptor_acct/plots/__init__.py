@@ -7,6 +7,7 @@
 """
 
 from raptor_acct.plots._canvas import Plot
+from raptor_acct.plots.attack_roc import attack_roc
 from raptor_acct.plots.entropy_cv import RoutingPoint, entropy_cv, points_of
 from raptor_acct.plots.error import denominator_errors
 from raptor_acct.plots.growth import entropy_growth
@@ -18,6 +19,7 @@ __all__ = [
     "Attack",
     "Plot",
     "RoutingPoint",
+    "attack_roc",
     "denominator_errors",
     "entropy_cv",
     "entropy_growth",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from torch import Tensor, nn
 
 from raptor_train.adapters import families, switch
 from raptor_train.adapters.base import AdaptedModel, Lora
 from raptor_train.adapters.decoder import DecoderModel
+from raptor_train.adapters.vision_language import DeepseekVL2, VisionLanguageModel
 from raptor_train.modeling import EncoderClassifier
 
 _NEEDED = """expected a model of a known family, got {name}. Known are
   Switch: raptor_train.modeling.EncoderClassifier around transformers' Switch encoder;
   {decoders}: transformers' ...ForSequenceClassification or ...ForCausalLM
-  (OLMoE classification: raptor_train.adapters.families.OlmoeForSequenceClassification).
+  (OLMoE classification: raptor_train.adapters.families.OlmoeForSequenceClassification;
+  deepseek_vl_v2: raptor_train.adapters.vision_language).
 Another decoder with `layers[i].mlp.gate` and fused `layers[i].mlp.experts` needs an entry in
 raptor_train.adapters.families.FAMILIES: its routing rule and the name of its shared experts. Any other model needs a
 class with what raptor_train.adapters.base.AdaptedModel lists: the layers of both roles, per-record losses, the sparse
@@ -48,11 +51,20 @@ def adapt(
     decoder = families.as_decoder(model)
     if decoder is None:
         raise _unknown(model)
-    return DecoderModel(decoder, expert_layers=expert_layers, shared=shared, expert=expert, seed=seed)
+    kind = VisionLanguageModel if isinstance(decoder, DeepseekVL2) else DecoderModel
+    return kind(decoder, expert_layers=expert_layers, shared=shared, expert=expert, seed=seed)
 
 
-def router_gates(model: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Tensor]:
+def router_gates(
+    model: nn.Module, input_ids: Tensor, attention_mask: Tensor, pixel_values: Tensor | None = None
+) -> dict[int, Tensor]:
     """Gate weights [records, tokens, experts] of every sparse layer by its real number, of any known family.
+
+    Args:
+        model: The model, adapted or not.
+        input_ids: Token ids [records, tokens].
+        attention_mask: 1 for real tokens, [records, tokens].
+        pixel_values: Images of a vision-language model's records.
 
     Raises:
         ValueError: If the family is not known.
@@ -62,7 +74,8 @@ def router_gates(model: nn.Module, input_ids: Tensor, attention_mask: Tensor) ->
     decoder = families.as_decoder(model)
     if decoder is None:
         raise _unknown(model)
-    return families.router_gates(decoder, input_ids, attention_mask)
+    with decoder.images(pixel_values) if isinstance(decoder, DeepseekVL2) else nullcontext():
+        return families.router_gates(decoder, input_ids, attention_mask)
 
 
 def sparse_layers_of(model: nn.Module) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -150,6 +151,18 @@ def class_losses(logits: Tensor, records: Records) -> Tensor:
     if records.token_labels:
         raise ValueError("expected labels (records,) for a classifier, got token labels (records, tokens)")
     return nn.functional.cross_entropy(logits, records.labels, reduction="none")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module into evaluation mode inside the block, and each back into its own after it."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def chosen_layers(expert_layers: Sequence[int], sparse: Iterable[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import OlmoePreTrainedModel, PreTrainedModel
 from transformers.modeling_layers import GenericForSequenceClassification
 
+from raptor_train.adapters.base import evaluating
 from raptor_train.adapters.gates import GateRule, deepseek_v2, deepseek_v3, normalised_top_k, softmax_top_k
 
 
@@ -34,6 +35,7 @@ FAMILIES = {  # by model_type of the configuration
     "qwen3_moe": Family(gates=softmax_top_k),
     "deepseek_v2": Family(gates=deepseek_v2, shared_experts="shared_experts"),
     "deepseek_v3": Family(gates=deepseek_v3, shared_experts="shared_experts"),
+    "deepseek_vl_v2": Family(gates=deepseek_v2, shared_experts="shared_experts"),
 }
 
 
@@ -83,7 +85,7 @@ def router_gates(model: PreTrainedModel, input_ids: Tensor, attention_mask: Tens
         For each sparse layer's real number the gates [records, tokens, experts]; 0 where an expert is not activated.
     """
     gates: dict[int, Tensor] = {}
-    rule, was_training = family_of(model).gates, model.training
+    rule = family_of(model).gates
 
     def keep(layer: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def hook(router: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -94,10 +96,9 @@ def router_gates(model: PreTrainedModel, input_ids: Tensor, attention_mask: Tens
 
     handles = [mlp.gate.register_forward_pre_hook(keep(i)) for i, mlp in sparse_layers(model).items()]
     try:
-        model.train(False)
-        model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+        with evaluating(model):
+            model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
     finally:
-        model.train(was_training)
         for handle in handles:
             handle.remove()
     return gates

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.switch_transformers import modeling_switch_transformers as switch
 
-from raptor_train.adapters.base import Attachment, Lora, chosen_layers, class_losses
+from raptor_train.adapters.base import Attachment, Lora, chosen_layers, class_losses, evaluating
 from raptor_train.adapters.precision import InDouble
 from raptor_train.modeling import EncoderClassifier
 from raptor_train.records import Records
@@ -200,7 +200,7 @@ def router_gates(model: EncoderClassifier, input_ids: Tensor, attention_mask: Te
         For each sparse block number the gates [records, tokens, experts]: the softmax weight of the token's expert,
         0 for every other expert and for tokens beyond the expert's capacity.
     """
-    blocks, logits, was_training = sparse_blocks(model), {}, model.training
+    blocks, logits = sparse_blocks(model), {}
 
     def keep(layer: int) -> torch.utils.hooks.RemovableHandle:
         def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
@@ -210,10 +210,9 @@ def router_gates(model: EncoderClassifier, input_ids: Tensor, attention_mask: Te
 
     handles = [keep(layer) for layer in blocks]
     try:
-        model.eval()
-        model(input_ids, attention_mask)
+        with evaluating(model):
+            model(input_ids, attention_mask)
     finally:
-        model.train(was_training)
         for handle in handles:
             handle.remove()
     return {layer: _gates(logits[layer], blocks[layer].router.expert_capacity) for layer in blocks}

@@ -6,6 +6,7 @@ import click
 
 from raptor_acct._version import __version__
 from raptor_acct.cli._output import run
+from raptor_train.cli.attack import attack
 from raptor_train.cli.compare import compare
 from raptor_train.cli.demo import demo
 from raptor_train.cli.evaluate import evaluate
@@ -20,7 +21,7 @@ def cli() -> None:
     """Fine-tune sparse Mixture-of-Experts models under differential privacy."""
 
 
-for _command in (demo, routing, norms, fit, evaluate, compare, report):
+for _command in (demo, routing, norms, fit, evaluate, compare, attack, report):
     cli.add_command(_command)
 
 

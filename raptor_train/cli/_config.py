@@ -14,6 +14,7 @@ from raptor_acct.cli._output import one_line_errors
 
 Command = Callable[..., None]
 _RENAMED = {"model.name": "model", "data.folder": "data"}
+_SWITCHES = ("model.random_weights", "report_not_private_loss", "data.count_duplicates")
 _WITH_SECTION = ("shared", "expert")  # the same settings for both roles
 
 
@@ -43,7 +44,7 @@ def config_options(command: Command) -> Command:
 
     result: Command = one_line_errors(wrapped)
     for flag, (name, words) in reversed(names.items()):
-        is_switch = name == "model.random_weights"
+        is_switch = name in _SWITCHES
         result = click.option(f"--{flag}", flag.replace("-", "_"), help=words, default=None, is_flag=is_switch)(result)
     return click.option("--config", "config", metavar="FILE", help="YAML settings; flags win over them.")(result)
 

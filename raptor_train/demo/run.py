@@ -30,9 +30,9 @@ from raptor_train.demo import runs
 from raptor_train.demo.runs import Outcome
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import Texts, load_texts
-from raptor_train.demo.workers import run_jobs
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import measure_routing
+from raptor_train.workers import run_jobs
 
 Echo = Callable[[str], None]
 
@@ -63,7 +63,7 @@ def run_demo(
         FileExistsError: If the folder exists.
     """
     started = time.perf_counter()
-    texts = load_texts(max_length=settings.max_length, num_private=settings.num_private)
+    texts = load_texts(max_length=settings.max_length, num_private=settings.num_private, num_test=settings.num_test)
     delta, q = default_delta(len(texts.private)), settings.sampling_probability(len(texts.private))
     basic = calibrate_sigmas(settings.eps, delta, settings.rho, q, settings.cycles)
     joint = hand_back_slack(basic, "shared")

@@ -16,12 +16,12 @@ from raptor_train.adapters.switch import Lora, SwitchClassifier, sparse_blocks
 from raptor_train.baselines import everything, make_monolithic, make_non_private
 from raptor_train.demo.settings import Settings
 from raptor_train.demo.texts import Texts
-from raptor_train.demo.workers import tick
 from raptor_train.evaluation import Evaluation, evaluate, train_head
 from raptor_train.modeling import load_demo_model
 from raptor_train.public import GradientNorms, measure_norms
 from raptor_train.roles import Role
 from raptor_train.trainer import Trainer, make_private
+from raptor_train.workers import tick
 
 
 @dataclass(frozen=True, kw_only=True)

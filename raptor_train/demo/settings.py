@@ -34,6 +34,7 @@ class Settings:
         num_public: Public snippets for routing.
         num_rehearsal: Public snippets for gradient norms: half to rehearse on, half to measure.
         num_private: Private records to use; None for all.
+        num_test: Held-out records to use; None for all.
         seed: Of coins, noise and adapters. A demonstration's seed is known, so its run can be replayed; set None
             in :func:`raptor_train.trainer.make_private` for a private run.
     """
@@ -55,6 +56,7 @@ class Settings:
     num_public: int = 2000
     num_rehearsal: int = 1000
     num_private: int | None = None
+    num_test: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,8 +78,9 @@ class Settings:
             number(f"learning_rate_{name}", getattr(self, f"learning_rate_{name}"), "(0, 10]")
         number("clip_quantile", self.clip_quantile, "(0, 1)")
         number("largest_scale", self.largest_scale, "[1, 1000]")
-        if self.num_private is not None:
-            whole("num_private", self.num_private)
+        for name in ("num_private", "num_test"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
 
     def sampling_probability(self, num_records: int) -> float:
         """Sampling probability B/N, at most 1."""

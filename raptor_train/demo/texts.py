@@ -33,12 +33,13 @@ class Texts:
         return self.public.take(torch.arange(5)).trimmed()
 
 
-def load_texts(*, max_length: int, num_private: int | None = None) -> Texts:
+def load_texts(*, max_length: int, num_private: int | None = None, num_test: int | None = None) -> Texts:
     """Read, cut and tokenise the movie reviews.
 
     Args:
         max_length: Tokens kept of each record.
         num_private: Private records to keep, None for all.
+        num_test: Held-out records to keep, None for all.
 
     Raises:
         ValueError: If the data package is missing or its file is not the expected one.
@@ -54,9 +55,11 @@ def load_texts(*, max_length: int, num_private: int | None = None) -> Texts:
         has_token = mask[:, 0] == 1
         return Records(ids, mask, torch.from_numpy(labels)).take(has_token)
 
-    private = records(reviews.private_texts, reviews.private_labels)
+    def first(records: Records, number: int | None) -> Records:
+        return records.take(torch.arange(min(number or len(records), len(records))))
+
     return Texts(
         public=records(chosen, reviews.public_labels[order]),
-        private=private.take(torch.arange(min(num_private or len(private), len(private)))),
-        test=records(reviews.test_texts, reviews.test_labels),
+        private=first(records(reviews.private_texts, reviews.private_labels), num_private),
+        test=first(records(reviews.test_texts, reviews.test_labels), num_test),
     )

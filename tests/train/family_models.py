@@ -29,6 +29,11 @@ from transformers import (
 
 from raptor_train.adapters import DecoderModel, Lora, adapt
 from raptor_train.adapters.families import OlmoeForSequenceClassification
+from raptor_train.adapters.vision_language import (
+    DeepseekVL2Config,
+    DeepseekVL2ForCausalLM,
+    DeepseekVL2ForSequenceClassification,
+)
 from raptor_train.records import Records
 
 from .conftest import random_records
@@ -105,6 +110,31 @@ _FAMILIES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
         DeepseekV3ForSequenceClassification,
         DeepseekV3ForCausalLM,
         {**_LATENT, "q_lora_rank": 6},
+    ),
+    "deepseek_vl_v2": (
+        DeepseekVL2Config,
+        DeepseekVL2ForSequenceClassification,
+        DeepseekVL2ForCausalLM,
+        {
+            "vocab_size": 51,
+            "head_dim": 8,
+            "n_routed_experts": EXPERTS,
+            "n_shared_experts": 2,
+            "intermediate_size": 20,
+            "moe_intermediate_size": 8,
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+            "image_token_id": 50,
+            "tile_grid": (1, 2),
+            "vision_config": {
+                "hidden_size": 8,
+                "intermediate_size": 12,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 6,
+                "patch_size": 2,
+                "vision_use_head": False,
+            },
+        },
     ),
 }
 

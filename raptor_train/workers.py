@@ -1,4 +1,4 @@
-"""The demo's runs side by side: one thread each, one progress bar for all."""
+"""Runs side by side: one process of one thread each, one progress bar for all."""
 
 from __future__ import annotations
 
