@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -63,3 +66,11 @@ def _start(ticks: Synchronized[int]) -> None:
     global _ticks
     _ticks = ticks
     torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for its next job for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
