@@ -78,7 +78,8 @@ class Trainer:
             self._identity = self._check_identity(saved) if checkpoints or group.world > 1 else {}
             charged = self._charged_before(saved)
         if group.world > 1:
-            for part, value in {**self._identity, "data": checkpoint.digest_of(vars(records))}.items():
+            data = {name: tensor for name, tensor in vars(records).items() if tensor is not None}
+            for part, value in {**self._identity, "data": checkpoint.digest_of(data)}.items():
                 group.check_same(part, repr(value))
         self._charged: dict[str, int] = group.from_first(charged)
         self._coins, self._noise = randomness.begin(group, releases=sum(self._charged.values()))
