@@ -24,7 +24,8 @@ Assumptions. θ < π on the rectangle, so that log R is analytic there.
 
 Source. Trefethen and Weideman 2014 for the kernel; the vertical ends are worked out here.
 
-Code. _midpoints, ends, _phase, _fade_rise, _log_sup of raptor_acct.accountants._log_mgf.Steps, and its _log_mean_exp
+Code. raptor_acct.accountants._log_mgf.Steps.tilted, raptor_acct.accountants._log_mgf._log_mean_exp, and
+log_sup, fade_rise, largest_phase of raptor_acct.accountants._cells.Cells
 """
 
 import math

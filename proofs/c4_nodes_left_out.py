@@ -2,29 +2,28 @@
 
 Claims. Let φ(t) = M(c + it) / M(c), the characteristic function of the loss X under the tilt c.
 (a) Between points t1 < t2, |φ|² <= max(|φ(t1)|², |φ(t2)|²) + (t2 - t1)²/4 · E(X - m)², for any m.
-(b) Let p be the tilted density over z, X = L(z) monotone, G = p/|L'|, and P the mass of p above z1. For t > 0
-        |φ(t)| <= 1 - P + min(P, v/t),    v = G(z1) + G(high) + TV(G on [z1, high]),
-    where P may be replaced by any smaller number. Over a cell of width d on which |(log G)'| <= k, the total variation
-    is at most dk √(G(left) G(right)) exp(dk/2). With u = σA' at z, b at -z, the derivative σ(log G)' is
-        remove, add    (p + 1) u - σz - 1                            p the power of R(z) in the integrand
-        replace        p u + s b - σz - (u(1-u) - b(1-b)) / (u + b)  the last term within [-1, 1]
-    less σ times the fade's hazard, 2/(v√π) exp(-x²)/erfc(x) <= (2/√π + 2 max(x, 0)) / v.
+(b) Let f be the integrand of M(c) with the loss rising in z, P at most the share of M(c) above z1, and a <= πσ/2. With
+    m(y) the largest modulus of the integrand of M(c) at height y over f's bound on the real line, growing in y, and
+    θ = y/σ the angle, for all t >= T > 0
+        |φ(t)| <= 1 - P + (J + ∫ f m(a) exp(-T phase(a)) dz above z1 + E) / M(c),
+        J = f(z1) m(a) min(a, 1/(T r)),   r the least derivative of the phase by y at z1,   E = a f(high) m(a).
+    With w the posterior probability of sampling (odds o = (1-w)/w, x = cos θ), the phase arg(o + exp(iθ)) has the
+    derivative w (w + (1-w) x) / (1 - 2 w (1-w) (1-x)) by θ, monotone in x. It falls with o and rises with θ.
 (c) The nodes kh in [E, E') add at most max|φ| (1/(E - h) - 1/E') / π, where 0 < h < E.
 
-Assumptions. p vanishes outside [low, high]; (b) takes L' to have one sign.
+Assumptions. The density vanishes outside [low, high]. Where the loss falls (add), the mirror image of the path is
+taken. Moduli and the fade at height y: C3.
 
-Source. (a) interpolation error; (b) van der Corput's lemma in its simplest form; the hazard's slope: Sampford 1953.
+Source. (a) interpolation error; (b) Cauchy's theorem, as in steepest descent.
 
-Code. raptor_acct.accountants._truncation.truncate; decay, variance_bound and _fade_slope of
-raptor_acct.accountants._log_mgf.Steps
+Code. raptor_acct.accountants._truncation.truncate, raptor_acct.accountants._lifted.lifted,
+raptor_acct.accountants._cells.Cells.variance_bound
 """
-
-import itertools
 
 import mpmath as mp
 import sympy as sp
 
-from proofs._check import at_most, equal, instances, not_negative, positive
+from proofs._check import at_most, equal, not_negative, positive
 
 
 def between() -> None:
@@ -55,94 +54,48 @@ def between() -> None:
     equal("as a square", sp.expand(k * d**2 / 8 - bump - k * (y - d / 2) ** 2 / 2), 0)
 
 
-def parts() -> None:
-    """(b) integration by parts, the mass below, and the variation of G on a cell (symbolic; the last also numeric)."""
-    z, t = sp.symbols("z t", real=True)
-    loss, density = sp.Function("L", real=True)(z), sp.Function("p", real=True)(z)
-    g = density / sp.diff(loss, z)
-    wave = sp.exp(sp.I * t * loss)
-    whole = sp.diff(g * wave / (sp.I * t), z) - sp.diff(g, z) * wave / (sp.I * t)
-    equal("p exp(itL) = (G exp(itL)/(it))' - G' exp(itL)/(it)", sp.simplify(whole - density * wave), 0)
-    # |exp(itL)| = 1, so ∫ <= (G(z1) + G(high) + ∫|G'|) / t; it is also at most P; what is below z1 is at most 1 - P.
-    mass, less, x = sp.symbols("P less x", nonnegative=True)
-    bound = 1 - mass + sp.Min(mass, x)
-    equal("1 - P + min(P, x) = max(1 - P + x, 1) where P <= x, or falls with P", bound.subs(x, mass + less), 1)
-    equal("beyond", bound.subs(mass, x + less), 1 - less)
-    left, right, slope, width, y = sp.symbols("left right slope width y", real=True)
-    # log G lies below both lines of slope ±k through its ends, so below their mean.
-    equal(
-        "mean of the two lines",
-        sp.expand((left + slope * y + right + slope * (width - y)) / 2 - ((left + right) / 2 + slope * width / 2)),
-        0,
-    )
-    instances(
-        "min of two lines <= their mean",
-        lambda a, b, k, w, f: min(a + k * w * f, b + k * w * (1 - f)) <= (a + b) / 2 + k * w / 2 + mp.mpf(10) ** -40,
-        (-9, 9),
-        (-9, 9),
-        (0, 9),
-        (0, 1),
-        (0, 1),
-    )
+def path() -> None:
+    """(b) the lifted path (symbolic), with what each piece is at most.
 
-
-def derivatives() -> None:
-    """(b) the logarithmic derivatives in the three directions (symbolic)."""
-    z = sp.symbols("z", real=True)
-    sigma, q, s, rest = sp.symbols("sigma q s rest", positive=True)  # rest = 1 - q
-    x, y = sp.symbols("x y", positive=True)  # exp(±z/σ - 1/(2σ²))
-
-    def derivative(expression: sp.Expr) -> sp.Expr:
-        """Return σ d/dz, by the chain rule: σ dx/dz = x, σ dy/dz = -y."""
-        return sigma * sp.diff(expression, z) + x * sp.diff(expression, x) - y * sp.diff(expression, y)
-
-    for sign, name in ((1, x), (-1, y)):
-        exact = sp.exp(sign * z / sigma - 1 / (2 * sigma**2))
-        equal("chain rule", sp.simplify(sigma * sp.diff(exact, z) / exact), sign)
-        equal("as used", derivative(name), sign * name)
-    here, there = rest + q * x, rest + q * y
-    u, b = q * x / here, q * y / there
-    equal("σ A' = u", derivative(sp.log(here)), u)
-    equal("σ u' = u (1 - u)", sp.factor(derivative(u) - u * (1 - u)), 0)
-    equal("σ b' = -b (1 - b)", sp.factor(derivative(b) + b * (1 - b)), 0)
-    for power in (1 + s, -s):
-        log_g = -(z**2) / 2 + power * sp.log(here) - sp.log(u / sigma)
-        equal("remove, add", sp.factor(derivative(log_g) - ((power + 1) * u - sigma * z - 1)), 0)
-    log_g = -(z**2) / 2 + (1 + s) * sp.log(here) - s * sp.log(there) - sp.log((u + b) / sigma)
-    claimed = (1 + s) * u + s * b - sigma * z - (u * (1 - u) - b * (1 - b)) / (u + b)
-    equal("replace", sp.factor(derivative(log_g) - claimed), 0)
-    v, w = sp.symbols("v w", positive=True)  # odds of u and b
-    u, b = 1 / (1 + v), 1 / (1 + w)
-    last = (u * (1 - u) - b * (1 - b)) / (u + b)
-    positive("last < 1", sp.factor(sp.together(1 - last)))
-    positive("last > -1", sp.factor(sp.together(1 + last)))
-    positive("u rises with z, as its odds fall", -sp.diff(u, v))
-
-
-def hazard() -> None:
-    """The fade's logarithmic derivative: r(x) = 2/√π exp(-x²)/erfc(x) is below 2/√π + 2 max(x, 0) (symbolic, numeric).
-
-    r' = r (r - 2x), and r (r - 2x) = 2 - 4 Var for the variance of a normal of variance 1/2 cut off below x, hence
-    r' < 2; for x <= 0, erfc(x) >= 1.
+    The integrand is analytic where |Im z| < πσ, so Cauchy's theorem allows the path. Up to z1 its modulus is that for
+    t = 0, in all at most M(c) less what is above z1. At height y it is at most f m(y) exp(-t phase(y)), as the modulus
+    of R^(it) is exp(-t arg R). The phase is at least 0, so the bound falls with t.
     """
-    x = sp.symbols("x", real=True)
-    r = 2 / sp.sqrt(sp.pi) * sp.exp(-(x**2)) / sp.erfc(x)
-    equal("minus the logarithmic derivative of erfc", sp.simplify(-sp.diff(sp.log(sp.erfc(x)), x) - r), 0)
-    equal("r'", sp.simplify(sp.diff(r, x) - r * (r - 2 * x)), 0)
-    y = sp.symbols("y", real=True)
-    total = sp.integrate(sp.exp(-(y**2)), (y, x, sp.oo))
-    mean = sp.integrate(y * sp.exp(-(y**2)), (y, x, sp.oo)) / total
-    square = sp.integrate(y**2 * sp.exp(-(y**2)), (y, x, sp.oo)) / total
-    equal("variance", sp.simplify(2 - 4 * (square - mean**2) - sp.diff(r, x)), 0)
-    equal("at 0", r.subs(x, 0), 2 / sp.sqrt(sp.pi))
-    positive("1.13 covers it", sp.Rational(113, 100) - 2 / sp.sqrt(sp.pi))
-    instances(
-        "hazard",
-        lambda x: (
-            2 / mp.sqrt(mp.pi) * mp.exp(-x * x) / mp.erfc(x) <= 2 / mp.sqrt(mp.pi) + 2 * max(x, 0) + mp.mpf(10) ** -40
-        ),
-        (-4, 20),
+    t, a, r, y = sp.symbols("t a r y", positive=True)
+    log_modulus, phase = sp.symbols("log_modulus phase", real=True)
+    power = sp.re(sp.expand(sp.I * t * (log_modulus + sp.I * phase)))
+    equal("|R^(it)| = exp(-t arg R)", power, -t * phase)
+    mirrored = sp.re(sp.expand(-sp.I * t * (log_modulus - sp.I * phase)))
+    equal("R^(-it) below the axis", mirrored, -t * phase)
+    # The way up: phase(y) >= r y, and m(y) <= m(a).
+    equal("∫ exp(-t r y) dy", sp.integrate(sp.exp(-t * r * y), (y, 0, a)), (1 - sp.exp(-a * t * r)) / (t * r))
+    x = sp.symbols("x", positive=True)
+    not_negative("(1 - exp(-x)) <= 1", sp.exp(-x))
+    equal("1 - exp(-x) <= x: 0 at 0", (x - 1 + sp.exp(-x)).subs(x, 0), 0)
+    positive(
+        "and then rises", sp.factor(sp.diff(x - 1 + sp.exp(-x), x).rewrite(sp.exp) * sp.exp(x)).subs(x, sp.log(1 + y))
     )
+    # As coded: min(a, 1/(t r)) = a / max(1, t r a).
+    equal("where t r a < 1", (a / sp.Max(1, t * r * a)).subs(t, 1 / (r * a * (1 + y))), a)
+    equal("where it is more", (a / sp.Max(1, t * r * a)).subs(t, (1 + y) / (r * a)), a / (1 + y))
+
+
+def phases() -> None:
+    """(b) the phase's derivative, and what it is monotone in (symbolic)."""
+    theta = sp.symbols("theta", real=True)
+    o = sp.symbols("o", positive=True)
+    phase = sp.atan(sp.sin(theta) / (o + sp.cos(theta)))
+    x, w = sp.symbols("x w", positive=True)
+    derivative = (1 + o * sp.cos(theta)) / (1 + o**2 + 2 * o * sp.cos(theta))
+    equal("by the angle", sp.simplify(sp.diff(phase, theta) - derivative), 0)
+    by_odds = -sp.sin(theta) / (1 + o**2 + 2 * o * sp.cos(theta))
+    equal("by the odds: not positive", sp.simplify(sp.diff(phase, o) - by_odds), 0)
+    rise = (1 + o * x) / (1 + o**2 + 2 * o * x)
+    claimed = w * (w + (1 - w) * x) / (1 - 2 * w * (1 - w) * (1 - x))
+    equal("in w", sp.factor(rise.subs(o, (1 - w) / w) - claimed), 0)
+    positive("so the phase rises, for x > 0", rise)
+    equal("monotone in x", sp.factor(sp.diff(rise, x) * (1 + o**2 + 2 * o * x) ** 2 - o * (o**2 - 1)), 0)
+    equal("at x = 1", sp.factor(claimed.subs(x, 1) - w), 0)
 
 
 def nodes() -> None:
@@ -177,25 +130,29 @@ def example() -> None:
         values = {t: moment(lambda x, t=t: mp.exp(1j * t * x)) / mass for t in (1, 1.5, 2, 10)}
         top = max(abs(values[1]) ** 2, abs(values[2]) ** 2) + variance / 4
         at_most("between", abs(values[1.5]) ** 2, top)
-        above = moment(lambda x: 1, 8) / mass
+        # Lifted at z = 1, to a height of 0.6; all integrals exact, the phase's derivative at its least.
+        t, a, z1 = mp.mpf(10), mp.mpf("0.6"), mp.mpf(1)
+        above = moment(lambda x: 1, 10) / mass
 
-        def g(z: mp.mpf) -> mp.mpf:
-            slope = q * mp.exp(z / sigma - 1 / (2 * sigma**2)) / ratio(z) / sigma
-            return density(z) / mass / slope
+        def odds(z: mp.mpf) -> mp.mpf:
+            return (1 - q) / q * mp.exp(1 / (2 * sigma**2) - z / sigma)
 
-        grid = mp.linspace(pieces[8], pieces[-1], 400)
-        heights = [g(z) for z in grid]
-        variation = sum(abs(a - b) for a, b in itertools.pairwise(heights)) * mp.mpf("1.001")
-        bound = 1 - above + min(above, (variation + heights[0] + heights[-1]) / 10)
+        angle, growth = a / sigma, mp.exp(a * a / 2)
+        w = 1 / (1 + odds(z1))
+        x = mp.cos(angle)
+        rise = min(w, w * (w + (1 - w) * x) / (1 - 2 * w * (1 - w) * (1 - x))) / sigma
+        left = mp.quad(lambda z: density(z) * mp.exp(-t * mp.arg(odds(z) + mp.expj(angle))), pieces[10:])
+        jump = density(z1) * min(a, 1 / (t * rise))
+        bound = 1 - above + growth * (left + jump + a * density(pieces[-1])) / mass
         at_most("beyond", abs(values[10]), bound)
+        at_most("and not for nothing", bound, mp.mpf("0.7"))
 
 
 def prove() -> None:
     """Check every step."""
     between()
-    parts()
-    derivatives()
-    hazard()
+    path()
+    phases()
     nodes()
     example()
 

@@ -12,7 +12,7 @@ Assumptions. rare < 1; the loss itself stays that of the original pair.
 
 Source. Elementary; Φ(-x) <= exp(-x²/2)/2 for x >= 0 is Chernoff's bound halved (Craig's formula).
 
-Code. raptor_acct.accountants._log_mgf.Steps, raptor_acct.accountants._line.Plan
+Code. raptor_acct.accountants._step_loss.StepLoss, raptor_acct.accountants._line.Plan
 """
 
 import itertools

@@ -19,7 +19,7 @@ adaptively (P2, `adaptive`; Zhu, Dong and Wang 2022, theorem 10).
 
 Source. Plackett 1954, Slepian 1962; theory section 2, P1.
 
-Code. raptor_acct.accountants._one_step.OneStep, raptor_acct.accountants._log_mgf.Steps (direction "replace")
+Code. raptor_acct.accountants._one_step.OneStep, raptor_acct.accountants._step_loss.StepLoss (direction "replace")
 """
 
 import math

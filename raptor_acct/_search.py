@@ -68,6 +68,8 @@ def safe_root(
         previous = (x, value)
         aim = x - value / slope + width / 3 if slope < 0 else math.copysign(math.inf, value)
         aim = min(max(aim, x - stride, low), x + stride, high)
+        if abs(aim - x) < width / 3:  # any closer, differences are noise
+            aim = x + math.copysign(width / 3, value)
         if math.isinf(safe - unsafe):
             stride *= 3
         elif attempt > _PATIENCE or not unsafe < aim < safe:

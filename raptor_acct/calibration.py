@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from raptor_acct._arguments import check_delta, check_q, check_target, plan_of
-from raptor_acct._noise_search import least_noise
+from raptor_acct._noise_search import Asked, least_noise
 from raptor_acct._validate import choice, number, shown, whole
 from raptor_acct.adjacency import Adjacency, check_adjacency
 from raptor_acct.bound import Bound
@@ -135,7 +135,8 @@ def calibrate_sigma(eps: float, delta: float, q: float, steps: int, *, adjacency
     stream = SubsampledGaussian(
         num_steps=whole("steps", steps, high=MOST_STEPS), sampling_probability=check_q("q", q), noise_multiplier=1.0
     )
-    return _calibrated(stream, "single", eps, delta, check_adjacency(adjacency))[0].noise_multiplier
+    asked = Asked(stream="the single stream")
+    return _calibrated(stream, asked, eps, delta, check_adjacency(adjacency))[0].noise_multiplier
 
 
 def calibrate_sigmas(
@@ -154,7 +155,10 @@ def calibrate_sigmas(
     """Return the noise multipliers of the shared and the expert stream for a total of (eps, delta).
 
     "basic" gives the streams (rho eps, delta_share delta) and the rest, as the paper does (theory P2). Together they
-    then spend less than eps. "joint" hands that slack back (P3), in one of three ways, all spending exactly eps.
+    then spend less than eps. "joint" hands that slack back (P3), in one of three ways: the noise is the least for which
+    the accountant certifies eps, so what it spends is eps but for the width of the accountant's interval and the
+    search's tolerance, and never more. Where that interval is so wide that the least noise found is above the basic
+    split's, the basic split is returned.
 
     Args:
         eps: Total epsilon, above 0.
@@ -198,15 +202,21 @@ def calibrate_sigmas(
     adjacency = check_adjacency(adjacency)
     smallest = delta * min(delta_share, 1 - delta_share)
     if smallest < SMALLEST_DELTA:
-        raise ValueError(f"expected each share of delta >= {SMALLEST_DELTA:g}, got {smallest:g} of {delta:g}")
+        raise ValueError(
+            f"expected each stream's share of delta >= {SMALLEST_DELTA:g}, got {smallest:g} by delta={delta:g} and "
+            f"delta_share={delta_share:g}; choose a larger delta or delta_share closer to 0.5"
+        )
     if sampling == "same_batch" and composition == "basic":
         raise ValueError(
             'expected composition="joint" with sampling="same_batch": two releases from one batch are a single '
             "mechanism, and adding the epsilons of two does not bound it (P4)"
         )
     start = plan_of(1.0, 1.0, q, steps, sampling)
-    shared, of_shared = _calibrated(start.shared, "shared", rho * eps, delta_share * delta, adjacency)
-    expert, of_expert = _calibrated(start.expert, "expert", (1 - rho) * eps, (1 - delta_share) * delta, adjacency)
+    of = {"fix": "eps or delta, or change its share of them by rho or delta_share"}
+    asked = Asked(stream="the shared stream", eps="rho * eps", delta="delta_share * delta", **of)
+    shared, of_shared = _calibrated(start.shared, asked, rho * eps, delta_share * delta, adjacency)
+    asked = Asked(stream="the expert stream", eps="(1 - rho) * eps", delta="(1 - delta_share) * delta", **of)
+    expert, of_expert = _calibrated(start.expert, asked, (1 - rho) * eps, (1 - delta_share) * delta, adjacency)
     plan = replace(start, shared=shared, expert=expert)
     guarantees = (plan.guarantee(adjacency), of_shared, of_expert)
     if composition == "joint":
@@ -301,11 +311,10 @@ def _spending(guarantees: _Guarantees, delta: float, delta_share: float) -> dict
 
 
 def _calibrated(
-    stream: SubsampledGaussian, role: str, eps: float, delta: float, adjacency: Adjacency
+    stream: SubsampledGaussian, asked: Asked, eps: float, delta: float, adjacency: Adjacency
 ) -> tuple[SubsampledGaussian, Guarantee]:
     """Return ``stream`` with the least noise that meets the target, and what it then guarantees."""
-    names = (f"the {role} stream", "delta" if role == "single" else "its share of delta")
-    noise, guarantee = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, names=names)
+    noise, guarantee = least_noise(lambda x: replace(stream, noise_multiplier=x), eps, delta, adjacency, asked=asked)
     return replace(stream, noise_multiplier=noise), guarantee
 
 
@@ -322,8 +331,9 @@ def _without_slack(
         expert = replace(basic.expert, noise_multiplier=noise if keep == "shared" else noise * ratio)
         return replace(basic, expert=expert) if keep == "shared" else replace(basic, shared=shared, expert=expert)
 
-    names = (f'the joint plan with keep="{keep}"', "delta")
-    noise, guarantee = least_noise(family, eps, delta, adjacency, names=names)
+    asked = Asked(stream=f'the joint plan with keep="{keep}"')
+    both = ratio if keep == "ratio" else 1.0
+    noise, guarantee = least_noise(family, eps, delta, adjacency, asked=asked, ratio=both)
     start = (basic.expert if keep == "shared" else basic.shared).noise_multiplier
     if noise > start and basic.sampling == "independent":  # by the sum of the parts ``basic`` is certified, too
         return basic, _guarantees(basic, adjacency)

@@ -5,7 +5,7 @@ They know nothing of experts or trainers.
 
 from collections.abc import Sequence
 
-from raptor_acct.accountants._guess import central_mu, saddle_log_delta
+from raptor_acct.accountants._guess import central_mu, guessed_log_delta
 from raptor_acct.accountants._stream import Profile, Stream, merged
 from raptor_acct.accountants.gaussian import GaussianProfile, gaussian_profile
 from raptor_acct.accountants.sampled import SampledProfile
@@ -18,9 +18,9 @@ __all__ = [
     "Stream",
     "central_mu",
     "gaussian_profile",
+    "guessed_log_delta",
     "merged",
     "privacy_profile",
-    "saddle_log_delta",
 ]
 
 

@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 
+from raptor_acct._search import safe_root
 from raptor_acct.accountants._line import Plan, table_about
 from raptor_acct.accountants._log_mgf import TooFine
-from raptor_acct.accountants._one_step import Direction
+from raptor_acct.accountants._one_step import Direction, OneStep
 from raptor_acct.accountants._stream import Plan as Streams
+from raptor_acct.accountants.gaussian import GaussianProfile
 
+_SELDOM = 0.3  # expected samples, up to which a second one hardly matters
 _HALF = 2  # tilts on either side that the derivatives are taken from
 
 
@@ -18,18 +21,56 @@ def central_mu(streams: Streams) -> float:
     return min(max(math.sqrt(square), 1e-12), 1e6)
 
 
-def saddle_log_delta(streams: Streams, direction: Direction, eps: float, expected: float) -> float:
-    """Return log delta by the saddle-point approximation with its second term, or nan where it does not apply.
+def guessed_epsilon(streams: Streams, direction: Direction, delta: float) -> float:
+    """Return about epsilon at ``delta``."""
+    central = GaussianProfile(mu=central_mu(streams) * (2 if direction == "replace" else 1)).epsilon(delta)
+    if not _seldom(streams):
+        return float(central)
+    try:
+        log_eps = safe_root(
+            lambda x: _single_event(streams, direction, math.exp(x)) - math.log(delta),
+            math.log(max(central, 1e-12)),
+            low=math.log(1e-12),
+            high=math.log(1e6),
+            width=1e-4,
+            below=None,
+            above="",
+        )
+    except ValueError:
+        return float(central)
+    return math.exp(log_eps)
 
-    With f(s) = K(s) - s eps - log(s (s + 1)), least at s0, delta is about
 
-        exp(f(s0)) / √(2π f''(s0)) · (1 + f⁗ / (8 f''²) - 5 f‴² / (24 f''³)).
+def guessed_log_delta(streams: Streams, direction: Direction, eps: float, expected: float) -> float:
+    """Return about log delta, or nan where no approximation applies.
 
     Args:
         streams: (noise multiplier, sampling probability, number of steps) of each.
         direction: Which record is added, removed or replaced.
         eps: Epsilon.
         expected: About what delta will be.
+    """
+    if _seldom(streams):
+        return _single_event(streams, direction, eps)
+    return _saddle(streams, direction, eps, expected)
+
+
+def _seldom(streams: Streams) -> bool:
+    return sum(n * q for _, q, n in streams) < _SELDOM
+
+
+def _single_event(streams: Streams, direction: Direction, eps: float) -> float:
+    """Return log delta if the record is sampled once at most: the deltas of all steps add up."""
+    steps = [(n, OneStep(noise_multiplier=s, sampling_probability=q, direction=direction)) for s, q, n in streams]
+    return math.log(sum(n * step.delta(eps)[1] for n, step in steps))
+
+
+def _saddle(streams: Streams, direction: Direction, eps: float, expected: float) -> float:
+    """Return log delta by the saddle-point approximation with its second term, or nan where it does not apply.
+
+    With f(s) = K(s) - s eps - log(s (s + 1)), least at s0, delta is about
+
+        exp(f(s0)) / √(2π f''(s0)) · (1 + f⁗ / (8 f''²) - 5 f‴² / (24 f''³)).
 
     Source: Daniels 1954; for accountants, Alghamdi et al. 2023.
     """

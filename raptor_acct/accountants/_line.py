@@ -1,18 +1,23 @@
 """Where the line of the contour integral runs: near the saddle point, by the Chernoff bounds of several tilts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from raptor_acct.accountants._log_mgf import Array, Steps
+from raptor_acct.accountants._fade import Array
+from raptor_acct.accountants._log_mgf import Steps
 from raptor_acct.accountants._one_step import Direction
+from raptor_acct.accountants._step_loss import StepLoss
 
 TOLERANCE = 1e-11  # of delta, for each of: aliases, nodes left out, quadrature
 _OUTSIDE = 1e-12  # of delta
 _NEGLIGIBLE = -130.0  # log of delta
+_DIGITS = 28.0  # of tables, as logarithms
 _SEARCHES, _TRIES = 40, 2
+_FARTHEST_BELOW = 16.0  # in logs, that the errors allowed follow delta below Chernoff's bound
 _SMALLEST_TILT = 1e-12  # reached where delta is nearly 1
 _BLOCK = 256  # streams worked out together
 _COARSE = 2.0 ** (np.arange(-4, 3) / 2)
@@ -26,13 +31,15 @@ class Table:
     Attributes:
         tilts: The tilts, shape [tilts].
         log_mgfs: log M of each stream there, by block, shape [streams, tilts].
-        total: K, shape [tilts].
+        total: K, or its like for what the plan asks for, shape [tilts].
+        log_part: The log of the share that this is in exp(K), 0 where it is the whole, shape [tilts].
         ends: Bound on the error of K from cutting the coordinate, shape [tilts].
     """
 
     tilts: Array
     log_mgfs: list[Array]
     total: Array
+    log_part: Array
     ends: Array
 
     def chernoff(self, eps: float) -> Array:
@@ -42,7 +49,7 @@ class Table:
         return result
 
 
-NO_TABLE = Table(tilts=np.empty(0), log_mgfs=[], total=np.empty(0), ends=np.empty(0))
+NO_TABLE = Table(tilts=np.empty(0), log_mgfs=[], total=np.empty(0), log_part=np.empty(0), ends=np.empty(0))
 
 
 def _spread(stream: tuple[float, float, int]) -> float:
@@ -51,10 +58,27 @@ def _spread(stream: tuple[float, float, int]) -> float:
     return q**2 * math.expm1(min(sigma**-2, 50.0))
 
 
-class Plan:
-    """The streams, those without sampling taken together, the others in blocks of similar spread."""
+def _whole(step: StepLoss) -> Steps:
+    return Steps(step)
 
-    def __init__(self, streams: Sequence[tuple[float, float, int]], direction: Direction, expected: float) -> None:
+
+class Plan:
+    """The streams, those without sampling taken together, the others in blocks of similar spread.
+
+    Args:
+        streams: (noise multiplier, sampling probability, number of steps) of each.
+        direction: Which record is added, removed or replaced.
+        expected: About what delta will be; events of a mass far below it are left out.
+        steps_of: Makes the steps of a block. Where they take out large losses, the plan is what has one of them in it.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[tuple[float, float, int]],
+        direction: Direction,
+        expected: float,
+        steps_of: Callable[[StepLoss], Steps] = _whole,
+    ) -> None:
         distance = 2 if direction == "replace" else 1
         self.gaussian = sum(n * (distance / sigma) ** 2 for sigma, q, n in streams if q == 1)
         sampled = np.array(sorted((stream for stream in streams if stream[1] < 1), key=_spread)).reshape(-1, 3)
@@ -62,22 +86,34 @@ class Plan:
         parts = [sampled[i : i + _BLOCK] for i in range(0, len(sampled), _BLOCK)]
         rare = _OUTSIDE * expected / max(1.0, self.steps)
         self.outside = 1.5 * rare * self.steps
-        self.blocks = [(Steps(part[:, 0], part[:, 1], direction, rare), part[:, 2:]) for part in parts]
+        made = [(StepLoss(part[:, 0], part[:, 1], direction, rare), part[:, 2:]) for part in parts]
+        self.blocks = [(steps_of(step), number) for step, number in made]
         self.spread = self.gaussian + sum(n * _spread((sigma, q, n)) for sigma, q, n in streams if q < 1)
+        self.partial = any(steps.large is not None for steps, _ in self.blocks)
+        self._digits = _DIGITS + (math.log(self.steps / expected) if self.partial else 0.0)
+
+    @cached_property
+    def mass(self) -> float:
+        """A bound on the upper mass of what the plan asks for."""
+        masses = [float((number[:, 0] * steps.large_mass()).sum()) for steps, number in self.blocks if steps.large]
+        return min(1.0, sum(masses)) if self.partial else 1.0
 
     @property
     def steepest(self) -> float:
         """About the tilt beyond which a stream is dominated by where its density fades out."""
-        return min((float(steps.steepest.min()) for steps, _ in self.blocks), default=math.inf)
+        return min((float(steps.step.steepest.min()) for steps, _ in self.blocks), default=math.inf)
 
     def table(self, s: Array) -> Table:
         """Return what is known of several tilts."""
-        log_mgfs = [steps.table(s) for steps, _ in self.blocks]
-        total, ends = 0.5 * self.gaussian * s * (s + 1), np.zeros_like(s)
-        for (steps, number), log_m in zip(self.blocks, log_mgfs, strict=True):
+        tables = [steps.table(s, self._digits) for steps, _ in self.blocks]
+        total, ends, without = 0.5 * self.gaussian * s * (s + 1), np.zeros_like(s), np.zeros_like(s)
+        for (steps, number), (log_m, log_large) in zip(self.blocks, tables, strict=True):
             total = total + (number * log_m).sum(axis=0)
             ends += (number * np.logaddexp(0.0, steps.log_ends(s) - log_m)).sum(axis=0)
-        return Table(tilts=s, log_mgfs=log_mgfs, total=total, ends=ends)
+            without += (number * np.log1p(-np.exp(np.minimum(log_large, -1e-9)))).sum(axis=0)
+        log_part = np.log(np.maximum(-np.expm1(without), 1e-300)) if self.partial else np.zeros_like(s)
+        log_mgfs = [log_m for log_m, _ in tables]
+        return Table(tilts=s, log_mgfs=log_mgfs, total=total + log_part, log_part=log_part, ends=ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +127,8 @@ class Line:
         log_mgfs: log M(c), by block, shape [streams, 1].
         means: About the tilted means of the losses, in the same form.
         variances: About the tilted variances, in the same form.
-        log_allowed: Logarithm of the error allowed, relative to exp(K(c) - c eps).
+        log_part: The log of the share of exp(K(c)) that is asked for.
+        log_allowed: Logarithm of the error allowed, relative to that share of exp(K(c) - c eps).
     """
 
     c: float
@@ -100,6 +137,7 @@ class Line:
     log_mgfs: list[Array]
     means: list[Array]
     variances: list[Array]
+    log_part: float
     log_allowed: float
 
 
@@ -132,18 +170,25 @@ def _coarse_saddle(plan: Plan, eps: float, guess: float) -> float:
     return guess
 
 
-def lines(table: Table, eps: float) -> Iterator[Line]:
-    """Yield lines below the saddle point, the one on which the least nodes are needed first."""
+def lines(plan: Plan, table: Table, eps: float, expected: float) -> Iterator[Line]:
+    """Yield lines below the saddle point, the one on which the least nodes are needed first.
+
+    Where delta is ``expected`` to be far below Chernoff's bound, all errors are made smaller: the terms then cancel.
+    """
     tilts, bound = table.tilts, table.chernoff(eps)
     best = int(np.argmin(bound))
-    log_error = math.log(TOLERANCE) + float(bound[best]) - 3  # delta is hardly ever below exp(bound - 3)
+    likely = float(bound[best]) - 3
+    log_error = math.log(TOLERANCE) + min(likely, max(math.log(expected), likely - _FARTHEST_BELOW))
     log_scale = table.total - tilts * eps
     usable = (np.log(table.ends + 1e-300) + bound < log_error) & (np.arange(len(tilts)) <= best)
     usable &= bound < bound[best] + 2  # farther off, the terms cancel
     if bound[best] < _NEGLIGIBLE:
         return
     periods = [
-        max(-log_error / tilts[i], float(((bound[i + 1 :] - log_error) / (tilts[i + 1 :] - tilts[i])).min()))
+        max(
+            (math.log(plan.mass) - log_error) / tilts[i],
+            float(((bound[i + 1 :] - log_error) / (tilts[i + 1 :] - tilts[i])).min()),
+        )
         if usable[i]
         else math.inf
         for i in range(best + 1)
@@ -158,6 +203,7 @@ def lines(table: Table, eps: float) -> Iterator[Line]:
                 log_mgfs=[log_m[:, i : i + 1] for log_m in table.log_mgfs],
                 means=[mean for mean, _ in pairs],
                 variances=[variance for _, variance in pairs],
+                log_part=float(table.log_part[i]),
                 log_allowed=log_error - float(log_scale[i]),
             )
 

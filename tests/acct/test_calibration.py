@@ -184,7 +184,7 @@ def test_the_noise_is_the_least_that_is_certified(schedule: dict[str, Any], way:
     ],
 )
 def test_the_whole_range_is_answered_or_the_bound_is_named(eps: float, delta: float, q: float, steps: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         sigma = calibrate_sigma(eps, delta, q, steps)
     except ValueError as error:
@@ -194,7 +194,7 @@ def test_the_whole_range_is_answered_or_the_bound_is_named(eps: float, delta: fl
         assert stream.guarantee().delta(eps).upper <= delta
         less = replace(stream, noise_multiplier=sigma * (1 - 1e-4))
         assert less.guarantee().delta(eps).upper > delta
-    assert time.perf_counter() - started < 8
+    assert time.process_time() - started < 8
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
@@ -232,9 +232,9 @@ def test_replace_one_doubles_the_noise_without_sampling() -> None:
 
 
 def test_large_eps_is_calibrated_in_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     calibrated = calibrate_sigmas(100, 1e-5, 0.5, 0.01, 1000)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     assert 50 < calibrated.epsilon <= 100
     assert calibrate_sigma(100, 1e-5, 0.01, 1000) <= 0.27798
 
@@ -386,3 +386,33 @@ def test_joint_noise_is_never_above_basic_even_where_the_accountant_is_wide(keep
     assert joint.sigma_shared <= basic.sigma_shared
     assert joint.sigma_expert <= basic.sigma_expert
     assert joint.epsilon <= 1
+
+
+@pytest.mark.parametrize("keep", ["ratio", "shared", "expert"])
+@pytest.mark.parametrize("q", [1.0, (0.5, 0.1)])
+def test_a_very_unequal_split_stays_within_the_noise_supported(q: Any, keep: Any) -> None:
+    joint = calibrate_sigmas(1, 1e-3, 1e-6, q, 1, composition="joint", keep=keep)
+    assert 1 - 1e-4 < joint.epsilon <= 1
+    assert min(joint) >= 0.02
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1e-6, 1e-20, 1e-6, 1.0, 1), r"shared stream cannot meet rho \* eps=1e-12 and delta_share .* larger eps"),
+        ((1e-6, 1e-20, 1 - 1e-6, 1.0, 1), r"expert stream cannot meet \(1 - rho\) \* eps=1e-12 .* rho or delta_share"),
+        ((1, 1e-3, 0.5, 1e-6, 1), r"shared stream meets rho \* eps=0.5 .* smallest noise multiplier .* smaller eps"),
+    ],
+)
+def test_a_target_out_of_reach_is_named_as_the_user_wrote_it(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrate_sigmas(*arguments, composition="joint")
+
+
+@pytest.mark.parametrize(("q", "steps"), [(1 / 3, 3), (0.5, 3), (0.2, 1)])
+def test_few_steps_of_large_samples_are_calibrated_soon(q: float, steps: int) -> None:
+    calibrate_sigmas(1, 1e-5, 0.9, 0.3, 4, composition="joint")  # imports
+    started = time.process_time()
+    joint = calibrate_sigmas(1, 1e-5, 0.9, q, steps, composition="joint")
+    assert time.process_time() - started < 1
+    assert joint.epsilon.width < 1e-7

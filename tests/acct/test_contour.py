@@ -126,3 +126,27 @@ def test_no_corner_warns_overflows_or_needs_a_large_array(
     tracemalloc.stop()
     assert 0 <= lower <= upper <= 1
     assert peak < 2e8
+
+
+def test_a_sampled_record_beyond_any_float_of_noise_is_counted() -> None:
+    """Where noise is this small, the normal density of what sampling does is below every float."""
+    for q, steps, delta in ((1e-9, 10**9, -math.expm1(-1.0)), (1e-6, 10**3, -math.expm1(-1e-3))):
+        assert contour([(0.02, q, steps)], "remove", 0.0, 0.5).delta(0.0)[1] >= delta * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "eps", "delta"),
+    [
+        (0.4224, 4.422e-5, 1_048_483, 8.0, 3.8e-8),
+        (0.5879, 9.144e-5, 486_295, 1.6, 6.8e-7),
+        (0.62, 1.3e-4, 60_000, 0.7, 1e-5),
+    ],
+)
+def test_few_large_losses_are_resolved_with_few_nodes(
+    sigma: float, q: float, steps: int, eps: float, delta: float
+) -> None:
+    evaluation = contour([(sigma, q, steps)], "remove", eps, delta)
+    assert isinstance(evaluation, Contour)
+    assert len(evaluation.kernel) < 1000
+    lower, upper = evaluation.delta(eps)
+    assert upper - lower < 1e-7 * upper

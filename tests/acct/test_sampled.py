@@ -256,9 +256,9 @@ def test_a_billion_steps_and_three_hundred_segments_stay_within_time_and_memory(
     ]
     for plan in plans:
         tracemalloc.start()
-        started = time.perf_counter()
+        started = time.process_time()
         delta = privacy_profile(plan, "add_remove").delta(1.8)
-        spent, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+        spent, peak = time.process_time() - started, tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert 0 < delta.width < 1e-6 * delta
         assert spent < 20
@@ -285,7 +285,7 @@ def test_corners_answer_soundly_and_soon_or_name_the_bound(streams: Streams) -> 
     for value in (0.0, 1e3):
         assert sound(plan.delta(value))
     for delta in (1e-9,):
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             eps = plan.epsilon(delta)
         except ValueError as error:
@@ -293,7 +293,7 @@ def test_corners_answer_soundly_and_soon_or_name_the_bound(streams: Streams) -> 
         else:
             assert sound(eps)
             assert plan.delta(float(eps)).lower <= delta
-        assert time.perf_counter() - started < 8
+        assert time.process_time() - started < 8
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)

@@ -10,11 +10,10 @@ import pytest
 from scipy.special import ndtr
 
 from proofs.__main__ import names
-from raptor_acct.accountants import _log_mgf
 from raptor_acct.accountants._line import Plan, table_about
 from raptor_acct.accountants._log_mgf import Steps
 from raptor_acct.accountants._one_step import Direction, OneStep
-from raptor_acct.accountants._truncation import _log_decay
+from raptor_acct.accountants._step_loss import FADE, StepLoss
 from raptor_acct.accountants.contour import contour
 from raptor_acct.accountants.tilted_pld import tilted_pld
 
@@ -82,23 +81,27 @@ def test_decay_and_variance_are_bounds(direction: Direction, sigma: float, q: fl
     steps, fine, log_mgf, loss = _fine(direction, sigma, q, tilt)
     mean = float(fine @ loss)
     variance = float(fine @ (loss - mean) ** 2)
-    bound, rest = steps.variance_bound(tilt, np.array([[log_mgf]]), np.array([[mean]]), 1e-6)
+    bound, rest = steps.cells.variance_bound(tilt, np.array([[log_mgf]]), np.array([[mean]]), 1e-6)
     assert variance <= bound[0, 0] + rest[0, 0] * np.max((loss - mean) ** 2)
     t = 10 ** np.linspace(-1, 2, 16) / math.sqrt(variance)
     modulus = np.abs(np.exp(1j * np.outer(t, loss - mean)) @ fine)
-    assert np.all(np.log(modulus) <= _log_decay(steps, tilt, np.array([[log_mgf]]), t)[0] + 1e-9)
+    lifted = steps.lifted(tilt, np.array([[log_mgf]]))
+    lost = np.array([float(lifted.lost(x)[0]) for x in t])
+    assert np.all(modulus <= 1 - lost + 1e-9)
+    assert lost[-1] > 0.2
 
 
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
 @pytest.mark.parametrize(("sigma", "q", "rare"), [(1.0, 0.01, 1e-20), (0.05, 0.9, 1e-13), (30.0, 1e-6, 1e-40)])
 def test_little_is_faded_out(direction: Direction, sigma: float, q: float, rare: float) -> None:
-    steps = Steps(np.array([sigma]), np.array([q]), direction, rare)
-    low, high, start = (float(x[0, 0]) for x in (steps._low, steps._high, steps._fading))
+    steps = Steps(StepLoss(np.array([sigma]), np.array([q]), direction, rare))
+    low, high = float(steps.step.low[0, 0]), float(steps.step.high[0, 0])
     lost = 0.0
     for share, mean in ((1.0, 0.0),) if direction == "add" else ((1 - q, 0.0), (q, 1 / sigma)):
         lost += share * float(ndtr(low - mean) + ndtr(mean - high))
-        if direction != "add":
-            lost += share * float(ndtr((mean - start) / math.sqrt(1 + _log_mgf._FADE**2 / 2)))
+        if steps.step.fade is not None:
+            start = float(steps.step.fade.middle[0, 0])
+            lost += share * float(ndtr((mean - start) / math.sqrt(1 + FADE**2 / 2)))
     assert lost <= 1.5 * rare
 
 
@@ -143,9 +146,9 @@ def test_replace_one_pair_is_the_one_accounted() -> None:
 
 def _fine(direction: Direction, sigma: float, q: float, tilt: float) -> tuple[Steps, np.ndarray, float, np.ndarray]:
     """Return the steps, and by the trapezoid rule on a far finer grid: tilted shares, log M, losses."""
-    steps = Steps(np.array([sigma]), np.array([q]), direction, 1e-20)
-    z = np.linspace(float(steps._low[0, 0]), float(steps._high[0, 0]), 40001)
-    weight, loss = steps._parts(z[None, :])
+    steps = Steps(StepLoss(np.array([sigma]), np.array([q]), direction, 1e-20))
+    z = np.linspace(float(steps.step.low[0, 0]), float(steps.step.high[0, 0]), 40001)
+    weight, loss = steps.step.parts(z[None, :])
     logs = weight[0] + tilt * loss[0] - z**2 / 2 - math.log(2 * math.pi) / 2 + math.log(z[1] - z[0])
     top = float(np.max(logs))
     log_mgf = top + math.log(float(np.sum(np.exp(logs - top))))
