@@ -55,11 +55,12 @@ def load_texts(*, max_length: int, num_private: int | None = None, num_test: int
         has_token = mask[:, 0] == 1
         return Records(ids, mask, torch.from_numpy(labels)).take(has_token)
 
-    def first(records: Records, number: int | None) -> Records:
-        return records.take(torch.arange(min(number or len(records), len(records))))
+    def some(records: Records, number: int | None) -> Records:
+        kept = min(number or len(records), len(records))
+        return records.take(torch.arange(kept) * len(records) // kept)  # evenly: the file may be sorted by label
 
     return Texts(
         public=records(chosen, reviews.public_labels[order]),
-        private=first(records(reviews.private_texts, reviews.private_labels), num_private),
-        test=first(records(reviews.test_texts, reviews.test_labels), num_test),
+        private=some(records(reviews.private_texts, reviews.private_labels), num_private),
+        test=some(records(reviews.test_texts, reviews.test_labels), num_test),
     )
