@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raptor_acct import Guarantee
+from raptor_acct._validate import whole
 from raptor_acct.audit import Roc, confidence_logits, lira, loss_attack, roc, tpr_ceiling
 from raptor_acct.audit.lira import Variance
 from raptor_acct.audit.roc import TABLE_FPRS
@@ -21,7 +22,7 @@ from raptor_train.inputs import load_inputs
 from raptor_train.resolve import Echo, silent
 from raptor_train.run_folder import write_json
 from raptor_train.settings import with_changes
-from raptor_train.shadows import Shadows, train_shadow
+from raptor_train.shadows import Shadows, fair_coins, train_shadow
 from raptor_train.workers import run_jobs
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,6 +42,7 @@ def attack(
     num_models: int = 64,
     workers: int = 1,
     shard: tuple[int, int] = (0, 1),
+    coin_seed: int = 0,
     echo: Echo = silent,
     progress: bool = False,
 ) -> dict[str, Any] | None:
@@ -55,6 +57,7 @@ def attack(
         workers: Processes that train side by side here.
         shard: (i, k): train only every k-th model, from the i-th; so that k machines or jobs share the work, in any
             order. The results are written by a call for which no model is missing.
+        coin_seed: Seed of the coins that say who is in which model's data.
         echo: Where words go.
         progress: Show a bar.
 
@@ -64,13 +67,14 @@ def attack(
     Raises:
         ValueError: If settings are wrong, or there are too few models.
     """
+    whole("num_models", num_models, low=4)
+    whole("workers", workers)
     folder, inputs = Path(folder), load_inputs(config)
+    _check_enough(num_models, len(inputs.private), coin_seed)
     groups = {
-        name: Shadows.begin(folder / name, settings, inputs, echo=echo)
+        name: Shadows.begin(folder / name, settings, inputs, coin_seed=coin_seed, echo=echo)
         for name, settings in _settings(config, methods, budgets).items()
     }
-    for shadows in groups.values():
-        _check_enough(shadows, num_models, len(inputs.private))
     jobs = {
         f"{name}-{model}": partial(train_shadow, shadows.folder, model)
         for name, shadows in groups.items()
@@ -180,9 +184,9 @@ def _settings(config: RunConfig, methods: Sequence[str], budgets: Sequence[float
     return found
 
 
-def _check_enough(shadows: Shadows, num_models: int, num_records: int) -> None:
+def _check_enough(num_models: int, num_records: int, coin_seed: int) -> None:
     """Check before training that every record will be on both sides often enough, whichever model is attacked."""
-    members = np.stack([shadows.members(model, num_records) for model in range(num_models)])
+    members = np.stack([fair_coins(coin_seed, model, num_records) for model in range(num_models)])
     least = 3 if _variance(num_models) == "per_example" else 2
     fewest = int(np.minimum(members.sum(axis=0), (~members).sum(axis=0)).min())
     if fewest < least:

@@ -85,9 +85,7 @@ class Shadows:
 
     def members(self, model: int, num_records: int) -> npt.NDArray[np.bool_]:
         """Which records are in the data of one shadow model, [records]."""
-        coins = np.random.default_rng([self.coin_seed, model]).random(num_records) < 0.5
-        members: npt.NDArray[np.bool_] = coins
-        return members
+        return fair_coins(self.coin_seed, model, num_records)
 
     def missing(self, num_models: int) -> list[int]:
         """Models that are not trained yet."""
@@ -170,6 +168,12 @@ class Shadows:
 
     def _path(self, model: int) -> Path:
         return self.folder / f"shadow-{model:04d}.safetensors"
+
+
+def fair_coins(seed: int, model: int, num_records: int) -> npt.NDArray[np.bool_]:
+    """Which records are in the data of one shadow model, [records]."""
+    coins: npt.NDArray[np.bool_] = np.random.default_rng([seed, model]).random(num_records) < 0.5
+    return coins
 
 
 def train_shadow(folder: Path, model: int) -> None:
