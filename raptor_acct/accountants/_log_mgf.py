@@ -87,8 +87,9 @@ class TiltedLoss:
         near: Array = spacing * np.arange(width, dtype=np.float64)
         far: Array = spacing * width * np.arange(-(-count // width), dtype=np.float64)
         sums = [np.zeros((streams, len(far), width), dtype=np.complex128) for _ in shares]
-        for start in range(0, nodes, _BLOCK // width):
-            piece = slice(start, start + _BLOCK // width)
+        size = max(1, _BLOCK // (streams * width))
+        for start in range(0, nodes, size):
+            piece = slice(start, start + size)
             fine, coarse = self._turned(near, piece), self._turned(far, piece)
             for total, share in zip(sums, shares, strict=True):
                 weighted = coarse * share[:, None, piece]
@@ -101,8 +102,10 @@ class TiltedLoss:
         half = self.centred[:, None, piece] * (t[None, :, None] / 2)
         sine, cosine = np.sin(half), np.cos(half, out=half)
         result = np.empty(sine.shape, dtype=np.complex128)
-        result.real = -2 * sine**2
-        result.imag = 2 * sine * cosine
+        np.multiply(sine, cosine, out=result.imag)
+        np.square(sine, out=result.real)
+        result.real *= -2
+        result.imag *= 2
         return result
 
 
