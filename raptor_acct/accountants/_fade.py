@@ -50,7 +50,7 @@ class Fade:
         |erfc(x + iy)| <= exp(y²) erfc(x) for x >= 0, and erfc(x) = 2 - erfc(-x). Shape [streams, heights, cells].
         """
         x, squared = x[:, None, :], (a / self.width)[:, :, None] ** 2
-        return np.where(x > 0, squared, np.logaddexp(0.0, squared - x**2 - _LOG_2))
+        return np.where(x > 0, squared, np.log(1 + np.exp(squared - x**2 - _LOG_2)))
 
     def nearest(self, edges: Array) -> Array:
         """Return the depth of each cell: its least where that is above 0, else its largest, at most 0."""

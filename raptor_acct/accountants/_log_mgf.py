@@ -28,7 +28,8 @@ _TALLEST = 12.0  # height of the strip tried
 _SHRUNK = 400.0  # eight times the logarithm that powers of R below zero may cost
 _HEIGHTS = np.array([1.0, 0.5, 0.2, 0.06])  # of the strip, as shares of the largest one; the best is taken
 _SMALL = 1 << 16  # multiplications in a product of matrices: more would be split among threads, which may cost more
-_BLOCK = 1 << 16  # elements of the largest arrays: they stay in the cache
+_BLOCK = 1 << 15  # elements of the largest arrays: they stay in the cache
+_LARGE = 600.0  # of logarithms whose exponentials are floats, with room to spare
 _MOST_NODES = 1 << 17  # beyond, the method is the wrong one
 
 
@@ -46,7 +47,7 @@ class TiltedLoss:
         mean: Tilted mean of the loss, shape [streams, 1].
         log_mgf: log M(c), shape [streams, 1].
         mgf_rounding: Bound on the rounding error of log_mgf, shape [streams, 1].
-        loss_rounding: Bound on the mean rounding error of the loss, shape [streams, 1].
+        loss_rounding: Bound on the mean rounding error of the loss, and of turning by it, shape [streams, 1].
         error: Bound on the quadrature error of M(c + it) relative to M(c), up to the t it was made for, shape
             [streams, 1].
         large: The shares of large losses, by the part of the density that was asked for; shape [streams, nodes].
@@ -84,29 +85,18 @@ class TiltedLoss:
         """
         streams, nodes = self.share.shape
         width = math.isqrt(count - 1) + 1
-        near: Array = spacing * np.arange(width, dtype=np.float64)
-        far: Array = spacing * width * np.arange(-(-count // width), dtype=np.float64)
-        sums = [np.zeros((streams, len(far), width), dtype=np.complex128) for _ in shares]
+        rounds = -(-count // width)
+        sums = [np.zeros((streams, rounds, width), dtype=np.complex128) for _ in shares]
         size = max(1, _BLOCK // (streams * width))
         for start in range(0, nodes, size):
-            piece = slice(start, start + size)
-            fine, coarse = self._turned(near, piece), self._turned(far, piece)
+            piece = self.centred[:, start : start + size]
+            fine, coarse = _turns(piece * spacing, width), _turns(piece * (spacing * width), rounds)
             for total, share in zip(sums, shares, strict=True):
-                weighted = coarse * share[:, None, piece]
-                total += _product(weighted, fine) + weighted.sum(axis=2)[:, :, None]
-                total += (fine * share[:, None, piece]).sum(axis=2)[:, None, :]
+                total += _product(coarse * share[:, start : start + size], fine)
+        for total in sums:
+            total[:, 1:, 1:] += total[:, 1:, :1] + total[:, :1, 1:]
+            total[:, 0, 0] = 0.0
         return [total.reshape(streams, -1)[:, :count] for total in sums]
-
-    def _turned(self, t: Array, piece: slice) -> Complex:
-        """Return exp(it centred) - 1 at some nodes, shape [streams, len(t), nodes]."""
-        half = self.centred[:, None, piece] * (t[None, :, None] / 2)
-        sine, cosine = np.sin(half), np.cos(half, out=half)
-        result = np.empty(sine.shape, dtype=np.complex128)
-        np.multiply(sine, cosine, out=result.imag)
-        np.square(sine, out=result.real)
-        result.real *= -2
-        result.imag *= 2
-        return result
 
 
 class Steps:
@@ -178,6 +168,7 @@ class Steps:
         large, depth = np.zeros_like(share), np.zeros_like(z)
         if self.large is not None:
             large, depth = share * np.exp(self.large.log(z)), (z - self.large.middle) / self.large.width
+        turned = of_loss + 2 * np.abs(loss - mean)  # as much is lost in turning by it: 4.3 units for each doubling
         change = np.abs(share - np.exp(log_normal - log_mgf)) * (1 + z**2) + share * (1 + c) * of_loss
         return TiltedLoss(
             share=share,
@@ -185,11 +176,11 @@ class Steps:
             mean=mean,
             log_mgf=log_mgf,
             mgf_rounding=ROUNDING * change.sum(axis=1, keepdims=True),
-            loss_rounding=ROUNDING * (share * of_loss).sum(axis=1, keepdims=True),
+            loss_rounding=ROUNDING * (share * turned).sum(axis=1, keepdims=True),
             large=large,
             large_rounding=(
                 ROUNDING * (large * (1 + z**2 + 2 * depth**2 + (1 + c) * of_loss)).sum(axis=1, keepdims=True),
-                ROUNDING * (large * of_loss).sum(axis=1, keepdims=True),
+                ROUNDING * (large * turned).sum(axis=1, keepdims=True),
             ),
             error=math.exp(-digits) * (1.4 + 4 * _TALLEST * math.exp(-margin))
             + outside
@@ -258,12 +249,30 @@ class Steps:
         return low + width * (np.arange(count) + 0.5), width, mass
 
 
+def _turns(angle: Array, count: int) -> Complex:
+    """Return 1, and exp(ik angle) - 1 for k = 1, 2, ... by doubling: [count, streams, nodes] for [streams, nodes]."""
+    result = np.empty((max(count, 2), *angle.shape), dtype=np.complex128)
+    sine, cosine = np.sin(0.5 * angle), np.cos(0.5 * angle)
+    result[0] = 1.0
+    result[1].real, result[1].imag = -2 * sine**2, 2 * sine * cosine
+    known = 2
+    while known < count:
+        more = min(known - 1, count - known)
+        few, last, new = result[1 : 1 + more], result[known - 1], result[known : known + more]
+        np.multiply(few, last, out=new)
+        new += few
+        new += last
+        known += more
+    return result[:count]
+
+
 def _product(left: Complex, right: Complex) -> Complex:
-    """Return the sums over the last axis of ``left`` [streams, i, nodes] times ``right`` [streams, j, nodes]."""
-    total = np.zeros((*left.shape[:2], right.shape[1]), dtype=np.complex128)
-    some = max(1, _SMALL // (left.shape[1] * right.shape[1]))
+    """Return the sums over nodes of [i, streams, nodes] times [j, streams, nodes]: [streams, i, j]."""
+    left, right = left.transpose(1, 0, 2), right.transpose(1, 2, 0)
+    total = np.zeros((*left.shape[:2], right.shape[2]), dtype=np.complex128)
+    some = max(1, _SMALL // (left.shape[1] * right.shape[2]))
     for start in range(0, left.shape[2], some):
-        total += np.matmul(left[..., start : start + some], right[..., start : start + some].swapaxes(1, 2))
+        total += np.matmul(left[..., start : start + some], right[:, start : start + some])
     return total
 
 
@@ -281,11 +290,13 @@ def _log_sum(x: Array) -> Array:
 
 def _log_mean_exp(exponent: Array, log_weight: Array) -> Array:
     """Return log Σ exp(log_weight + exponent) over the last axis, where the weights sum to 1: exact also near 0."""
-    logs, weight = exponent + log_weight, np.exp(log_weight)
-    top = logs.max(axis=-1, keepdims=True)
-    terms = np.exp(logs - top)
-    result: Array = (top + np.log(terms.sum(axis=-1, keepdims=True)))[..., 0]
-    # Where the weight is too small for a float, what it is multiplied by may be as large.
-    small, large = weight * np.expm1(np.minimum(exponent, 1.0)), terms * np.exp(np.minimum(top, 600.0)) - weight
-    change = np.where(exponent < 1, small, large).sum(axis=-1)
-    return np.where(np.abs(result) < 1, np.log1p(np.maximum(change, -0.9)), result)
+    weight = np.exp(log_weight)
+    if exponent.max() < _LARGE:
+        change = (weight * np.expm1(exponent)).sum(axis=-1)
+    else:  # where the weight is too small for a float, what it is multiplied by may be as large
+        large = np.exp(np.minimum(exponent + log_weight, _LARGE)) - weight
+        change = np.where(exponent < 1, weight * np.expm1(np.minimum(exponent, 1.0)), large).sum(axis=-1)
+    near: Array = np.log1p(np.maximum(change, -0.5))
+    if change.min() > -0.5 and near.max() < _LARGE:
+        return near
+    return np.where((change > -0.5) & (near < _LARGE), near, _log_sum(exponent + log_weight)[..., 0])
