@@ -162,6 +162,7 @@ class Guarantee:
 
 
 _NARROW = 3e-9  # a range of eps over which rounding hides the slopes
+_STEPS = 3e-4, 6e-5, 1.2e-5  # to the neighbours of the best point, as shares of the range; the finest may be hidden
 
 
 def _largest(value: Callable[[float], tuple[float, float]], high: float, power: int) -> tuple[float, float]:
@@ -180,13 +181,15 @@ def _largest(value: Callable[[float], tuple[float, float]], high: float, power: 
     around = (points[max(best - 1, 0)], points[min(best + 1, 16)])
     found = minimize_scalar(lambda x: -value(float(x))[0], bounds=around, method="bounded", options={"xatol": 1e-7})
     middle = float(found.x) if -found.fun > values[best] else points[best]
-    step = 3e-4 * high
-    middle = min(max(middle, step), high - step)
-    places = [middle - step, middle, middle + step]
-    left, centre, right = (value(max(0.0, x)) for x in places)
-    below, above = (abs(math.exp(power * places[i]) - math.exp(power * middle)) for i in (0, 2))
-    rise = (centre[1] - left[0]) / below * above
-    fall = (centre[1] - right[0]) / above * below
-    peaked = centre[0] > right[1] and (centre[0] > left[1] or middle <= step)  # the largest value lies between them
-    upper = centre[1] + max(rise, fall, 0.0) if peaked else 1.0
-    return max(left[0], centre[0], right[0]), upper
+    lower, upper = 0.0, 1.0
+    for step in (share * high for share in _STEPS):
+        nearest = min(max(middle, step), high - step)
+        places = [nearest - step, nearest, nearest + step]
+        left, centre, right = (value(max(0.0, x)) for x in places)
+        below, above = (abs(math.exp(power * places[i]) - math.exp(power * nearest)) for i in (0, 2))
+        rise = (centre[1] - left[0]) / below * above
+        fall = (centre[1] - right[0]) / above * below
+        peaked = centre[0] > right[1] and (centre[0] > left[1] or nearest <= step)  # the largest value is between them
+        upper = min(upper, centre[1] + max(rise, fall, 0.0)) if peaked else upper
+        lower = max(lower, left[0], centre[0], right[0])
+    return lower, upper

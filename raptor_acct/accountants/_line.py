@@ -21,6 +21,9 @@ _FARTHEST_BELOW = 16.0  # in logs, that the errors allowed follow delta below Ch
 _SMALLEST_TILT = 1e-12  # reached where delta is nearly 1
 _BLOCK = 256  # streams worked out together
 _COARSE = 2.0 ** (np.arange(-4, 3) / 2)
+_FARTHER = np.array([1.0, 2.0, 4.0, 8.0])
+_FLAT = -0.2  # log of Chernoff's bound above which it hardly tells where the saddle point is
+_CANCELLED = 2.0  # log of by how much the terms may cancel
 _FINE = np.linspace(0.55, 1.45, 19)
 
 
@@ -155,7 +158,20 @@ def table_about(plan: Plan, eps: float) -> Table:
         if 0 < best < len(bound) - 1 or bound[best] < _NEGLIGIBLE:
             break
         saddle = _coarse_saddle(plan, eps, float(table.tilts[best]))
-    return table
+    return table if bound[best] < _FLAT else _table_beyond(plan, eps, float(table.tilts[best]))
+
+
+def _table_beyond(plan: Plan, eps: float, saddle: float) -> Table:
+    """Return tilts as far above the saddle point as the terms do not yet cancel much: the aliases are smaller there."""
+    least = math.inf
+    for _ in range(_SEARCHES):
+        bound = plan.table(saddle * _FARTHER).chernoff(eps)
+        least = min(least, float(bound[0]))
+        farthest = int(np.flatnonzero(bound < least + 1)[-1])
+        saddle *= float(_FARTHER[farthest])
+        if farthest < len(_FARTHER) - 1 or saddle > plan.steepest:
+            break
+    return plan.table(min(saddle, plan.steepest) * _FINE)
 
 
 def _coarse_saddle(plan: Plan, eps: float, guess: float) -> float:
@@ -171,7 +187,7 @@ def _coarse_saddle(plan: Plan, eps: float, guess: float) -> float:
 
 
 def lines(plan: Plan, table: Table, eps: float, expected: float) -> Iterator[Line]:
-    """Yield lines below the saddle point, the one on which the least nodes are needed first.
+    """Yield lines about the saddle point, the one on which the least nodes are needed first.
 
     Where delta is ``expected`` to be far below Chernoff's bound, all errors are made smaller: the terms then cancel.
     """
@@ -180,8 +196,8 @@ def lines(plan: Plan, table: Table, eps: float, expected: float) -> Iterator[Lin
     likely = float(bound[best]) - 3
     log_error = math.log(TOLERANCE) + min(likely, max(math.log(expected), likely - _FARTHEST_BELOW))
     log_scale = table.total - tilts * eps
-    usable = (np.log(table.ends + 1e-300) + bound < log_error) & (np.arange(len(tilts)) <= best)
-    usable &= bound < bound[best] + 2  # farther off, the terms cancel
+    usable = (np.log(table.ends + 1e-300) + bound < log_error) & (np.arange(len(tilts)) < len(tilts) - 1)
+    usable &= bound < bound[best] + _CANCELLED
     if bound[best] < _NEGLIGIBLE:
         return
     periods = [
@@ -191,7 +207,7 @@ def lines(plan: Plan, table: Table, eps: float, expected: float) -> Iterator[Lin
         )
         if usable[i]
         else math.inf
-        for i in range(best + 1)
+        for i in range(len(tilts) - 1)
     ]
     for i in np.argsort(periods)[:_TRIES]:
         if periods[i] < math.inf:

@@ -29,6 +29,8 @@ def truncate(plan: Plan, line: Line) -> tuple[float, float] | None:
         return _truncate_part(plan, line)
     needed = -line.log_allowed
     decay = Decay(plan, line)
+    if not decay.variance:
+        return None
     start, limit = max(math.sqrt(needed / decay.variance), 2 * line.spacing), _MOST_NODES * line.spacing
     far = decay.far(start, needed + 3)
     if far is None:

@@ -9,6 +9,7 @@ from mpmath import mpf
 
 from raptor_acct.accountants._one_step import Direction
 from raptor_acct.accountants.contour import Chernoff, Contour, contour
+from raptor_acct.accountants.tilted_pld import tilted_pld
 from tests.acct.exact import EXACT, exact_delta
 
 Streams = list[tuple[float, float, int]]
@@ -98,6 +99,17 @@ def test_streams_of_every_kind_at_once() -> None:
     assert upper - lower < 1e-8 * upper
     for i in range(0, 300, 60):
         assert contour(streams[i : i + 60], "remove", 0.5, 1e-12).delta(0.5)[0] <= upper
+
+
+@pytest.mark.parametrize(
+    ("stream", "eps"), [((0.383, 0.01, 1000), 0.0), ((0.7, 0.037, 2573), 1.0), ((0.5, 0.3, 400), 100.0)]
+)
+def test_a_delta_next_to_one_is_as_exact(stream: tuple[float, float, int], eps: float) -> None:
+    """Far below the median loss Chernoff's bound is flat, and the lattice agrees."""
+    lower, upper = contour([stream], "remove", eps, 0.9).delta(eps)
+    assert 0.8 < lower <= upper < lower + 1e-10
+    low, high = tilted_pld([stream], "remove", eps, size=1 << 16).delta(eps)
+    assert max(low, lower) <= min(high, upper)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy.special import ndtr, ndtri
 
-from raptor_acct import Guarantee, SubsampledGaussian
+from raptor_acct import Guarantee, SubsampledGaussian, calibrate_sigma
 from raptor_acct.adjacency import Adjacency
 
 GAUSSIAN = SubsampledGaussian(num_steps=4, sampling_probability=1, noise_multiplier=2.0)  # mu = 1
@@ -152,3 +152,13 @@ def test_fnr_next_to_one_and_for_hardly_any_leak(sigma: float, q: float, steps: 
     for fpr in (1e-6, 0.3, 1 - 1e-9, 0.9999999999999994):
         fnr = guarantee.fnr(fpr)
         assert 1 - fpr - guarantee.advantage().upper - 1e-15 <= fnr.lower <= fnr.upper <= 1.00001 * (1 - fpr) + 1e-5
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 8.0, 32.0])
+def test_error_rates_are_certified_from_both_sides_however_large_the_leak(eps: float, adjacency: Adjacency) -> None:
+    sigma = calibrate_sigma(eps, 1e-5, 0.01, 1000)
+    stream = SubsampledGaussian(num_steps=1000, sampling_probability=0.01, noise_multiplier=sigma)
+    guarantee = stream.guarantee(adjacency)
+    for bound in (guarantee.fnr(1e-4), guarantee.fnr(0.3), guarantee.advantage()):
+        assert 0 < bound.lower <= bound.upper <= (1 + 1e-7) * bound.lower
