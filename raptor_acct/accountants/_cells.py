@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from raptor_acct.accountants._fade import Array
-from raptor_acct.accountants._step_loss import LOG_SQRT_2PI, StepLoss
+from raptor_acct.accountants._step_loss import FEW_POWERS, LOG_SQRT_2PI, StepLoss
 
 HUGE = 600.0  # log of a bound that is of no use
 _WIDTHS, _FEW = (0.125, 0.25), 64  # of the cells, in z: for so few streams and for more
@@ -57,6 +57,22 @@ class Cells:
         """Return by how much, in logs, the fade may exceed its bound at heights ``a``, [streams, heights, cells]."""
         depth, fade = self._fade_depth[:, cells], self._loss.fade
         return np.zeros((*a.shape, depth.shape[1])) if fade is None else fade.rise(a, depth)
+
+    def power_rise(self, power: float, a: Array, cells: slice) -> Array:
+        """Return by how much, in logs, a ratio to the ``-power`` may exceed its bound at heights ``a``.
+
+        |R(z + iy)|² = R(z)² (1 - k sin²(y/2σ)), k = 4 odds / (1 + odds)², which is largest where the odds are 1. For
+        small powers that will do everywhere. Shape [streams, heights, cells or 1].
+        """
+        half = a[:, :, None] / self._loss.sigma[:, :, None] / 2
+        if power < FEW_POWERS:
+            return -power * np.log(np.cos(half))
+        odds = (self._odds_back if self._loss.direction == "replace" else self._odds)[:, None, :]
+        k = 4 * odds / (1 + odds) / (1 + odds)
+        between = (odds[..., :-1] >= 1) & (odds[..., 1:] <= 1)
+        largest = np.where(between, 1.0, np.maximum(k[..., :-1], k[..., 1:]))[..., cells]
+        rise: Array = -0.5 * power * np.log1p(-largest * np.sin(half) ** 2)
+        return rise
 
     def largest_phase(self, angle: Array, cells: slice) -> Array:
         """Return the largest phase of the ratios in cells at heights ``angle`` σ: [streams, heights, cells]."""

@@ -10,7 +10,6 @@ for all larger t as well. The masses are Riemann sums, of lower bounds for what 
 what is left; proofs/c4_nodes_left_out.py derives it.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,7 @@ from raptor_acct.accountants._fade import Array, Fade
 from raptor_acct.accountants._step_loss import StepLoss
 
 _HEIGHTS = np.array([1.0, 0.5, 0.25, 0.1])  # tried, as shares of the largest one; the best is taken
-_PART_HEIGHTS = np.array([0.5, 1.0, 1.5, 2.0, 3.0])  # likewise, in widths of the factor
+_PART_HEIGHTS, _PART_TALLEST = np.array([1.0, 0.7, 0.5, 0.3, 0.15]), 3.0  # likewise; that one in widths of the factor
 _TALLEST, _WIDEST = 3.0, 1.2  # height in z, and as an angle: its cosine has to be positive
 _COST = 50.0  # eight times the logarithm that powers of R below zero may cost
 _UNSURE = 1e-8  # relatively, more than a tabulated M(c) may be off
@@ -78,7 +77,7 @@ class LiftedPart:
 
 def lifted_part(loss: StepLoss, cells: Cells, part: Fade, c: float, log_mgf: Array) -> LiftedPart:
     """Return paths for the tilt ``c`` and the part of the density that a factor takes out of it."""
-    a = np.minimum(_PART_HEIGHTS * part.width, _highest(loss, c))
+    a = loss.heights(_PART_HEIGHTS, np.minimum(_PART_TALLEST * part.width, _tallest(loss)), c, _COST)
     depth = part.nearest(cells.edges)
     log_density = cells.log_sup(c) - log_mgf + part.log_sup(depth)
     log_density = log_density[:, None, :] + _growth(loss, cells, c, a) + part.rise(a, depth)
@@ -89,23 +88,21 @@ def lifted_part(loss: StepLoss, cells: Cells, part: Fade, c: float, log_mgf: Arr
     )
 
 
-def _highest(loss: StepLoss, c: float) -> Array:
+def _tallest(loss: StepLoss) -> Array:
     """Return the largest height to be tried, shape [streams, 1]."""
-    widest = min(_WIDEST, math.sqrt(_COST / max(loss.negative(c), 1e-9)))
-    highest: Array = np.minimum(_TALLEST, loss.sigma * widest)
-    return highest
+    tallest: Array = np.minimum(_TALLEST, loss.sigma * _WIDEST)
+    return tallest
 
 
 def _growth(loss: StepLoss, cells: Cells, c: float, a: Array) -> Array:
     """Return by how much the modulus may exceed its bound at heights ``a``, in logs, [streams, heights, cells]."""
-    growth = 0.5 * a**2 - loss.negative(c) * np.log(np.cos(a / loss.sigma / 2))
-    result: Array = growth[:, :, None] + cells.fade_rise(a)
-    return result
+    growth: Array = 0.5 * a[:, :, None] ** 2 + cells.fade_rise(a)
+    return growth + cells.power_rise(loss.negative(c), a, slice(None))
 
 
 def lifted(loss: StepLoss, cells: Cells, c: float, log_mgf: Array) -> Lifted:
     """Return paths for the tilt ``c``, with log M(c) good to nine digits, shape [streams, 1]."""
-    a = _HEIGHTS * _highest(loss, c)
+    a = loss.heights(_HEIGHTS, _tallest(loss), c, _COST)
     angle, growth = a / loss.sigma, _growth(loss, cells, c, a)
     log_sup, width = cells.log_sup(c) - log_mgf, cells.width
     mass, least = np.exp(np.minimum(log_sup, HUGE)) * width, np.exp(cells.log_inf(c) - log_mgf) * width

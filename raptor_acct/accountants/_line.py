@@ -22,7 +22,7 @@ _SMALLEST_TILT = 1e-12  # reached where delta is nearly 1
 _BLOCK = 256  # streams worked out together
 _COARSE = 2.0 ** (np.arange(-4, 3) / 2)
 _FARTHER = np.array([1.0, 2.0, 4.0, 8.0])
-_FLAT = -0.2  # log of Chernoff's bound above which it hardly tells where the saddle point is
+_FLAT = -0.2  # log of Chernoff's bound over all mass above which it hardly tells where the saddle point is
 _CANCELLED = 2.0  # log of by how much the terms may cancel
 _FINE = np.linspace(0.55, 1.45, 19)
 
@@ -85,6 +85,7 @@ class Plan:
         distance = 2 if direction == "replace" else 1
         self.gaussian = sum(n * (distance / sigma) ** 2 for sigma, q, n in streams if q == 1)
         sampled = np.array(sorted((stream for stream in streams if stream[1] < 1), key=_spread)).reshape(-1, 3)
+        self.streams = len(sampled)
         self.steps = float(sampled[:, 2].sum())
         parts = [sampled[i : i + _BLOCK] for i in range(0, len(sampled), _BLOCK)]
         rare = _OUTSIDE * expected / max(1.0, self.steps)
@@ -100,6 +101,11 @@ class Plan:
         """A bound on the upper mass of what the plan asks for."""
         masses = [float((number[:, 0] * steps.large_mass()).sum()) for steps, number in self.blocks if steps.large]
         return min(1.0, sum(masses)) if self.partial else 1.0
+
+    @cached_property
+    def log_mass(self) -> float:
+        """About the log of that mass."""
+        return float(self.table(np.array([_SMALLEST_TILT, 2 * _SMALLEST_TILT])).total[0]) if self.partial else 0.0
 
     @property
     def steepest(self) -> float:
@@ -158,7 +164,7 @@ def table_about(plan: Plan, eps: float) -> Table:
         if 0 < best < len(bound) - 1 or bound[best] < _NEGLIGIBLE:
             break
         saddle = _coarse_saddle(plan, eps, float(table.tilts[best]))
-    return table if bound[best] < _FLAT else _table_beyond(plan, eps, float(table.tilts[best]))
+    return table if bound[best] < _FLAT + plan.log_mass else _table_beyond(plan, eps, float(table.tilts[best]))
 
 
 def _table_beyond(plan: Plan, eps: float, saddle: float) -> Table:

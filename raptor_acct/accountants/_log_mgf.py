@@ -22,6 +22,7 @@ from raptor_acct.accountants._lifted import Lifted, LiftedPart, lifted, lifted_p
 from raptor_acct.accountants._step_loss import LOG_SQRT_2PI, StepLoss
 
 Complex = npt.NDArray[np.complex128]
+Index = npt.NDArray[np.intp]
 
 ROUNDING = 2.0**-48  # 16 units in the last place: more than any one formula below loses
 _TALLEST = 12.0  # height of the strip tried
@@ -30,6 +31,8 @@ _HEIGHTS = np.array([1.0, 0.5, 0.2, 0.06])  # of the strip, as shares of the lar
 _SMALL = 1 << 16  # multiplications in a product of matrices: more would be split among threads, which may cost more
 _BLOCK = 1 << 15  # elements of the largest arrays: they stay in the cache
 _LARGE = 600.0  # of logarithms whose exponentials are floats, with room to spare
+_NOTHING = -1e9  # such a logarithm
+_MANY = 5000.0  # radians
 _MOST_NODES = 1 << 17  # beyond, the method is the wrong one
 
 
@@ -99,17 +102,52 @@ class TiltedLoss:
         return [total.reshape(streams, -1)[:, :count] for total in sums]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """The nodes of a quadrature.
+
+    Attributes:
+        z: Where they are, shape [streams, nodes].
+        log_density: The logarithm of the upper density over φ there, in the same form.
+        loss: The loss, in the same form.
+        log_normal: Log of φ times the spacing, in the same form.
+        count: How many there are of the rest; those of large losses follow.
+        outside: Bound on what lies outside of them, relative to M(c), shape [streams, 1].
+    """
+
+    z: Array
+    log_density: Array
+    loss: Array
+    log_normal: Array
+    count: int
+    outside: Array
+
+    def with_large(self, large: "Nodes") -> "Nodes":
+        """Return these nodes and then those of large losses."""
+
+        def both(name: str) -> Array:
+            return np.concatenate([getattr(self, name), getattr(large, name)], axis=1)
+
+        arrays = {name: both(name) for name in ("z", "log_density", "loss", "log_normal")}
+        return Nodes(**arrays, count=self.count, outside=self.outside + large.outside)
+
+
 class Steps:
     """One step of each of several streams, all in one direction.
+
+    If large losses are asked for, their density is that of ``step`` times the factor ``large``. The rest is a step with
+    what this factor lacks to 1 as its only one; it has nodes of its own, since it needs far fewer.
 
     Attributes:
         step: Their loss and density.
         large: The factor that takes the part of large losses out of the density, if it is asked for.
+        rest: The steps without that part.
     """
 
     def __init__(self, step: StepLoss, large: Fade | None = None) -> None:
         self.step = step
         self.large = large
+        self.rest = None if large is None else Steps(step.faded(large.mirrored()))
 
     @cached_property
     def cells(self) -> Cells:
@@ -121,14 +159,13 @@ class Steps:
 
         Good to about 1e-9 but for the ends. Shape [streams, len(s)] each.
         """
-        z, width, _ = self._midpoints(s[[0, -1]], np.zeros_like(self.step.sigma), 0.0, digits, 7.0)
-        weight, loss = self.step.parts(z)
-        exponent = weight[:, None, :] + s[None, :, None] * loss[:, None, :]
-        log_normal = (np.log(width) - 0.5 * z**2 - LOG_SQRT_2PI)[:, None, :]
-        log_mgf = _log_mean_exp(exponent, log_normal)
+        nodes = self._nodes(s[[0, -1]], np.zeros_like(self.step.sigma), 0.0, digits, 7.0)
+        exponent = nodes.log_density[:, None, :] + s[None, :, None] * nodes.loss[:, None, :]
+        log_normal = nodes.log_normal[:, None, :]
+        log_mgf = _log_mean_exp(exponent, log_normal, nodes.count)
         if self.large is None:
             return log_mgf, np.full_like(log_mgf, -np.inf)
-        return log_mgf, _log_sum(exponent + log_normal + self.large.log(z)[:, None, :])[..., 0] - log_mgf
+        return log_mgf, _log_sum((exponent + log_normal)[..., nodes.count :])[..., 0] - log_mgf
 
     def log_ends(self, s: Array) -> Array:
         """Return the log of a bound on what cutting the coordinate costs the quadrature of M at several tilts.
@@ -138,7 +175,8 @@ class Steps:
         z = np.concatenate([self.step.low, self.step.high], axis=1)
         weight, loss = self.step.parts(z)
         logs = weight[:, None, :] + s[None, :, None] * loss[:, None, :] - 0.5 * z[:, None, :] ** 2 - LOG_SQRT_2PI
-        return math.log(2 * _TALLEST) + np.logaddexp(logs[..., 0], logs[..., 1])
+        ends: Array = math.log(2 * _TALLEST) + np.logaddexp(logs[..., 0], logs[..., 1])
+        return ends if self.rest is None else np.logaddexp(ends, self.rest.log_ends(s))
 
     def tilted(
         self, c: float, log_mgf: Array, t: float, digits: float, *, margin: float = 7.0, most: int = _MOST_NODES
@@ -156,20 +194,20 @@ class Steps:
         Raises:
             TooFine: If that takes more nodes.
         """
-        z, width, outside = self._midpoints(np.array([c]), log_mgf, t, digits, margin, most)
-        weight, loss = self.step.parts(z)
-        exponent = weight + c * loss
-        log_normal = np.log(width) - 0.5 * z**2 - LOG_SQRT_2PI
-        log_mgf = _log_mean_exp(exponent, log_normal)[:, None]
+        nodes = self._nodes(np.array([c]), log_mgf, t, digits, margin, most)
+        z, loss, log_normal, count = nodes.z, nodes.loss, nodes.log_normal, nodes.count
+        exponent = nodes.log_density + c * loss
+        log_mgf = _log_mean_exp(exponent, log_normal, count)[:, None]
         share = np.exp(exponent + log_normal - log_mgf)
         mean = (share * loss).sum(axis=1, keepdims=True)
         # The relative error of exp(y) is the absolute one of y. That of the loss stems from z/σ - 1/(2σ²).
-        of_loss = np.abs(loss) + np.abs(weight) + self.step.slope(z) * (np.abs(z) + 1 / self.step.sigma)
-        large, depth = np.zeros_like(share), np.zeros_like(z)
+        of_loss = np.abs(loss) + np.abs(nodes.log_density) + self.step.slope(z) * (np.abs(z) + 1 / self.step.sigma)
+        large, depth, plain = share.copy(), np.zeros_like(z), np.exp(log_normal - log_mgf)
+        large[:, :count], plain[:, count:] = 0.0, 0.0
         if self.large is not None:
-            large, depth = share * np.exp(self.large.log(z)), (z - self.large.middle) / self.large.width
+            depth = (z - self.large.middle) / self.large.width
         turned = of_loss + 2 * np.abs(loss - mean)  # as much is lost in turning by it: 4.3 units for each doubling
-        change = np.abs(share - np.exp(log_normal - log_mgf)) * (1 + z**2) + share * (1 + c) * of_loss
+        change = np.abs(share - plain) * (1 + z**2) + share * (1 + c) * of_loss
         return TiltedLoss(
             share=share,
             centred=loss - mean,
@@ -182,8 +220,8 @@ class Steps:
                 ROUNDING * (large * (1 + z**2 + 2 * depth**2 + (1 + c) * of_loss)).sum(axis=1, keepdims=True),
                 ROUNDING * (large * turned).sum(axis=1, keepdims=True),
             ),
-            error=math.exp(-digits) * (1.4 + 4 * _TALLEST * math.exp(-margin))
-            + outside
+            error=(1 if self.large is None else 2) * math.exp(-digits) * (1.4 + 4 * _TALLEST * math.exp(-margin))
+            + nodes.outside
             + np.exp(np.minimum(self.log_ends(np.array([c])) - log_mgf, 600.0)),
         )
 
@@ -203,50 +241,84 @@ class Steps:
         result: Array = (np.exp(log_sup) * self.cells.width).sum(axis=1)
         return result
 
-    def _midpoints(
+    def _nodes(
         self, tilts: Array, log_mgf: Array, t: float, digits: float, margin: float, most: int = _MOST_NODES
-    ) -> tuple[Array, Array, Array]:
-        """Return nodes z, their spacing, and what lies outside, for all tilts between the given ones.
+    ) -> Nodes:
+        """Return nodes for all tilts between the given ones: of the rest, then of large losses if these are asked for.
 
         See the head of this file. ``log_mgf`` is a lower bound on log M there; the bounds are largest at the ends of
         the range (Hölder). The sum runs over a hull outside of which the integrand is too small to matter.
         """
-        step, cells = self.step, self.cells
+        cells, least = self.cells, -digits - margin
         bounds = [cells.log_sup(float(s)) - log_mgf for s in tilts]
-        # The normal density itself is inside, since M - 1 is summed on the same nodes.
-        largest = np.maximum(np.maximum(bounds[0], bounds[-1]), cells.log_normal_sup - log_mgf)
-        first, last = _hull(largest > -digits - margin)
-        rows = np.arange(len(first))
-        low, high = cells.edges[rows, first][:, None], cells.edges[rows, last + 1][:, None]
-        # Several heights a of the strip are tried, shape [streams, heights]; the best one is taken.
-        negative = max(step.negative(float(s)) for s in tilts)
-        tallest = np.minimum(_TALLEST, 0.95 * np.pi * step.sigma)
-        a = _HEIGHTS * np.minimum(tallest, step.sigma * math.sqrt(_SHRUNK / max(negative, 1e-9)))
-        log_half_angle = np.log(np.cos(a / step.sigma / 2))
-        begin, end = int(first.min()), int(last.max()) + 1
-        fade = cells.fade_rise(a, slice(begin, end))
-        if self.large is not None:  # the nodes have to be fine enough for the part as well as for the whole
-            depth = self.large.nearest(cells.edges)[:, begin:end]
-            fade = fade + np.maximum(self.large.rise(a, depth) + self.large.log_sup(depth)[:, None, :], 0.0)
-        rise = fade + t * cells.largest_phase(a / step.sigma, slice(begin, end)) if t else fade
-        totals = [
-            _log_sum(bound[:, None, begin:end] + rise)[..., 0] - step.negative(float(s)) * log_half_angle
-            for s, bound in zip(tilts, bounds, strict=True)
-        ]
-        total = np.maximum(totals[0], totals[-1]) + np.log(cells.width) + 0.5 * a**2
-        inside = (digits + math.log(4.0) + np.maximum(total, 0.0)) / a
-        growth = np.maximum(fade[rows, :, first - begin], fade[rows, :, last - begin])
-        growth = (growth - negative * log_half_angle) / a + a / 2
-        at_ends = growth + t * np.maximum(step.slope(low), step.slope(high)) * np.exp(-log_half_angle)
-        frequency = np.maximum(inside, at_ends).min(axis=1, keepdims=True)
-        index = np.arange(bounds[0].shape[1])
-        inner = (index >= first[:, None]) & (index <= last[:, None])
-        mass = np.where(inner, 0.0, np.exp(np.minimum(largest, 0.0))).sum(axis=1, keepdims=True) * cells.width
+        if self.large is not None:
+            factor = self.large.log_sup(self.large.nearest(cells.edges))
+            bounds = [bound + factor for bound in bounds]
+        largest = np.maximum(bounds[0], bounds[-1])
+        first, last = inner = _hull(largest >= np.minimum(least, largest.max(axis=1, keepdims=True)))
+        if self.large is None:  # the normal density itself has to be inside, since M - 1 is summed on the same nodes
+            normal = cells.log_normal_sup - log_mgf
+            left, right = _hull(normal > least)
+            first, last, largest = np.minimum(first, left), np.maximum(last, right), np.maximum(largest, normal)
+        low, high = _ends(cells, first, last)
+        frequency, kept = self._frequency(tilts, bounds, t, digits, first, last), (low, high)
+        if ((high - low) * frequency).max() > _MANY:  # where the integrand itself is smaller, it may end sooner
+            inner = np.maximum(inner[0] - 1, first), np.minimum(inner[1] + 1, last)
+            sooner = np.maximum(self._frequency(tilts, bounds, t, digits, *inner), 2 * math.pi / cells.width)
+            frequency, kept = sooner, _ends(cells, *inner)
+        index = np.arange(largest.shape[1])
+        outer = (index < first[:, None]) | (index > last[:, None])
+        outside = np.where(outer, np.exp(np.minimum(largest, 0.0)), 0.0).sum(axis=1, keepdims=True) * cells.width
         count = math.ceil(((high - low) * frequency).max() / (2 * math.pi))
         if count > most:
             raise TooFine
         width = (high - low) / count
-        return low + width * (np.arange(count) + 0.5), width, mass
+        z = low + width * (np.arange(count) + 0.5)
+        log_density, loss = self._parts(z)
+        if kept[0] is not low:
+            inside = (z > kept[0]) & (z < kept[1])
+            log_density, loss = np.where(inside, log_density, _NOTHING), np.where(inside, loss, 0.0)
+        log_normal = np.log(width) - 0.5 * z**2 - LOG_SQRT_2PI
+        own = Nodes(z=z, log_density=log_density, loss=loss, log_normal=log_normal, count=count, outside=outside)
+        return own if self.rest is None else self.rest._nodes(tilts, log_mgf, t, digits, margin, most).with_large(own)
+
+    def _frequency(
+        self, tilts: Array, bounds: list[Array], t: float, digits: float, first: Index, last: Index
+    ) -> Array:
+        """Return how fine the nodes between two cells have to be, 2π over their spacing, shape [streams, 1]."""
+        step, cells, farthest = self.step, self.cells, float(tilts[-1])
+        rows, (low, high) = np.arange(len(first)), _ends(cells, first, last)
+        # Several heights a of the strip are tried, shape [streams, heights]; the best one is taken.
+        a = step.heights(_HEIGHTS, np.minimum(_TALLEST, 0.95 * np.pi * step.sigma), farthest, _SHRUNK)
+        begin, end = int(first.min()), int(last.max()) + 1
+        fade = cells.fade_rise(a, slice(begin, end))
+        if self.large is not None:
+            fade = fade + self.large.rise(a, self.large.nearest(cells.edges)[:, begin:end])
+        rise = fade + t * cells.largest_phase(a / step.sigma, slice(begin, end)) if t else fade
+        totals = [
+            _log_sum(bound[:, None, begin:end] + rise + cells.power_rise(step.negative(float(s)), a, slice(begin, end)))
+            for s, bound in zip(tilts, bounds, strict=True)
+        ]
+        total = np.maximum(totals[0], totals[-1])[..., 0] + np.log(cells.width) + 0.5 * a**2
+        inside = (digits + math.log(4.0) + np.maximum(total, 0.0)) / a
+        growth = np.maximum(fade[rows, :, first - begin], fade[rows, :, last - begin])
+        growth = growth / a + a / 2
+        if negative := step.negative(farthest):
+            growth += np.maximum(step.power_rate(negative, low, a), step.power_rate(negative, high, a))
+        at_ends = growth + t * np.maximum(step.slope(low), step.slope(high)) / np.cos(a / step.sigma / 2)
+        frequency: Array = np.maximum(inside, at_ends).min(axis=1, keepdims=True)
+        return frequency
+
+    def _parts(self, z: Array) -> tuple[Array, Array]:
+        """Return the logarithm of the upper density over φ, of large losses if they are asked for, and the loss."""
+        log_density, loss = self.step.parts(z)
+        return log_density if self.large is None else log_density + self.large.log(z), loss
+
+
+def _ends(cells: Cells, first: Index, last: Index) -> tuple[Array, Array]:
+    """Return where the first cells begin and where the last ones end, shape [streams, 1] each."""
+    rows = np.arange(len(first))
+    return cells.edges[rows, first][:, None], cells.edges[rows, last + 1][:, None]
 
 
 def _turns(angle: Array, count: int) -> Complex:
@@ -276,7 +348,7 @@ def _product(left: Complex, right: Complex) -> Complex:
     return total
 
 
-def _hull(keep: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _hull(keep: npt.NDArray[np.bool_]) -> tuple[Index, Index]:
     """Return the first and the last True of each row."""
     return np.argmax(keep, axis=1), keep.shape[1] - 1 - np.argmax(keep[:, ::-1], axis=1)
 
@@ -288,15 +360,20 @@ def _log_sum(x: Array) -> Array:
     return result
 
 
-def _log_mean_exp(exponent: Array, log_weight: Array) -> Array:
-    """Return log Σ exp(log_weight + exponent) over the last axis, where the weights sum to 1: exact also near 0."""
-    weight = np.exp(log_weight)
-    if exponent.max() < _LARGE:
-        change = (weight * np.expm1(exponent)).sum(axis=-1)
+def _log_mean_exp(exponent: Array, log_weight: Array, count: int) -> Array:
+    """Return log Σ exp(log_weight + exponent) over the last axis, exact also near 0.
+
+    The first ``count`` weights sum to 1; what the others add is no less exact than that.
+    """
+    near, far, weight = exponent[..., :count], exponent[..., count:], np.exp(log_weight[..., :count])
+    if near.max() < _LARGE:
+        change = (weight * np.expm1(near)).sum(axis=-1)
     else:  # where the weight is too small for a float, what it is multiplied by may be as large
-        large = np.exp(np.minimum(exponent + log_weight, _LARGE)) - weight
-        change = np.where(exponent < 1, weight * np.expm1(np.minimum(exponent, 1.0)), large).sum(axis=-1)
-    near: Array = np.log1p(np.maximum(change, -0.5))
-    if change.min() > -0.5 and near.max() < _LARGE:
-        return near
-    return np.where((change > -0.5) & (near < _LARGE), near, _log_sum(exponent + log_weight)[..., 0])
+        large = np.exp(np.minimum(near + log_weight[..., :count], _LARGE)) - weight
+        change = np.where(near < 1, weight * np.expm1(np.minimum(near, 1.0)), large).sum(axis=-1)
+    if far.size:
+        change += np.exp(np.minimum(far + log_weight[..., count:], _LARGE)).sum(axis=-1)
+    result: Array = np.log1p(np.maximum(change, -0.5))
+    if change.min() > -0.5 and result.max() < _LARGE:
+        return result
+    return np.where((change > -0.5) & (result < _LARGE), result, _log_sum(exponent + log_weight)[..., 0])

@@ -21,6 +21,7 @@ import numpy as np
 from raptor_acct.accountants._fade import Array, Fade
 from raptor_acct.accountants._one_step import Direction
 
+FEW_POWERS = 40.0  # below 0, that no height of the strip makes expensive
 FADE = 0.5  # width over which the density is faded out, in z
 LOG_SQRT_2PI = 0.9189385332046727
 _SHARPNESS = 0.25  # widths of the factor between small and large losses, in noise multipliers
@@ -66,8 +67,8 @@ class StepLoss:
         steepest: Array = 0.5 * self.fade.middle**2 / tallest
         return steepest
 
-    def faded(self, fade: Fade) -> "StepLoss":
-        """Return the same with another factor."""
+    def faded(self, fade: Fade | None) -> "StepLoss":
+        """Return the same with another factor, or none."""
         result = copy.copy(self)
         result.fade = fade
         return result
@@ -79,6 +80,13 @@ class StepLoss:
         middle = middle if self.fade is None else np.minimum(middle, self.fade.middle)
         return Fade(middle=middle, width=np.minimum(FADE, _SHARPNESS * self.sigma), sign=-1)
 
+    def mass_above(self, z: Array) -> Array:
+        """Return the upper mass above ``z``, before any factor; not in the direction of adding a record."""
+        from scipy.special import ndtr  # here, since it takes longer to import than the rest of the package
+
+        result: Array = (1 - self._q) * ndtr(-z) + self._q * ndtr(1 / self.sigma - z)
+        return result
+
     def powers(self, s: float) -> tuple[float, float]:
         """Return the powers of R(z) and of R(-z) in the integrand of M(s)."""
         return {"remove": (1 + s, 0.0), "add": (-s, 0.0), "replace": (1 + s, -s)}[self.direction]
@@ -86,6 +94,26 @@ class StepLoss:
     def negative(self, s: float) -> float:
         """Return by how much in all the powers are below 0."""
         return sum(max(-power, 0.0) for power in self.powers(s))
+
+    def heights(self, shares: Array, tallest: Array, s: float, cost: float) -> Array:
+        """Return heights to be tried: shares of the largest one, shape [streams, 1], and of the largest that is cheap.
+
+        That is where negative powers at M(s), with odds of 1, cost ``cost`` / 8 in logs. Shape [streams, heights].
+        """
+        if self.negative(s) < FEW_POWERS:
+            return shares * tallest
+        cheap = self.sigma * math.sqrt(cost / self.negative(s))
+        return np.concatenate([shares * tallest, shares * np.minimum(cheap, tallest)], axis=1)
+
+    def power_rate(self, power: float, z: Array, a: Array) -> Array:
+        """Return how fast, in logs, a ratio to the ``-power`` may exceed its modulus at z up to heights ``a``."""
+        sine = np.sin(a / self.sigma / 2)
+        rate: Array = -0.5 * np.log1p(-(sine**2)) / a
+        if power >= FEW_POWERS:
+            sampled = self.sampled(-z if self.direction == "replace" else z)
+            k = 4 * sampled * (1 - sampled)
+            rate = np.minimum(rate, k / (4 * self.sigma * (1 - k * sine**2)))
+        return power * rate
 
     def log_ratio(self, z: Array) -> Array:
         """Return A(z)."""

@@ -11,7 +11,7 @@ from raptor_acct.accountants._line import Line, Plan
 from raptor_acct.accountants._log_mgf import ROUNDING, Steps
 
 _TELLING = 0.3  # share of the variance
-_MOST_NODES, _MOST_PART_NODES = 2000, 10000
+_MOST_NODES, _MOST_PART_NODES = 2000, 40000
 _MOST_TERMS = 1 << 22  # of the sums over nodes at these points, by stream
 _FARTHEST = 1e9  # where the search for the far point ends, in units of where it starts
 _STRIDE, _HALVINGS = 4.0, 4  # of that search

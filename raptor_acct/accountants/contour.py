@@ -29,6 +29,7 @@ from raptor_acct.accountants._one_step import Direction
 from raptor_acct.accountants._truncation import truncate
 
 _MOST_TERMS = 1 << 26  # of the sums over nodes of both kinds, by stream
+_MOST_PART_TERMS = 1 << 29  # over all streams, where that is more and only a part is asked for
 _UNKNOWN = 1e6  # of an error that has no bound
 _HOPELESS = 60.0  # log of the scale beyond which the terms cancel to nothing
 
@@ -153,9 +154,10 @@ def _integrand(plan: Plan, line: Line, last: float, left_out: float) -> Contour:
     log_mgf = 0.5 * plan.gaussian * line.c * (line.c + 1)
     largest, rounding = exponents.real.copy(), ROUNDING * abs(log_mgf)
     digits = math.log(plan.steps) - line.log_allowed - line.log_part
+    most = max(_MOST_TERMS, _MOST_PART_TERMS // plan.streams if plan.partial else 0) // len(t)
     without, without_unsure = np.zeros_like(exponents), np.zeros_like(t)  # without large losses, if asked for
     for (steps, number), log_m in zip(plan.blocks, line.log_mgfs, strict=True):
-        loss = steps.tilted(line.c, log_m, t[-1], digits, most=_MOST_TERMS // len(t))
+        loss = steps.tilted(line.c, log_m, t[-1], digits, most=most)
         shares = (loss.share, loss.large) if plan.partial else (loss.share,)
         ratio, *of_large = loss.on_grid(line.spacing, len(t), *shares)
         log_ratio = _log1p(ratio)

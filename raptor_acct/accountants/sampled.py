@@ -50,7 +50,8 @@ class SampledProfile:
         self._central = GaussianProfile(mu=central_mu(plan) * distance)
         unsampled = GaussianProfile(mu=distance * math.sqrt(sum(n / sigma**2 for sigma, _, n in plan)))
         ever = -math.expm1(sum(n * math.log1p(-q) if q < 1 else -math.inf for _, q, n in plan))
-        self._directions = [_Directed(plan, direction, unsampled, ever) for direction in _DIRECTIONS[adjacency]]
+        self._ever = ever * (1 + 1e-12)  # the probability that the record is sampled at all; delta is at most that
+        self._directions = [_Directed(plan, direction, unsampled, self._ever) for direction in _DIRECTIONS[adjacency]]
         self._latest = 0.0  # the latest epsilon asked about; the next is often close
 
     def delta(self, eps: float, negligible: float = 0.0) -> Bound:
@@ -60,6 +61,8 @@ class SampledProfile:
     def excess(self, eps: float, delta: float, *, leading: bool = False) -> float:
         """Return the log of delta at ``eps`` over ``delta``, of the first direction where it is positive."""
         self._latest = eps
+        if self._ever <= delta:
+            return math.log(self._ever / delta)
         if leading:
             return math.log(self._directions[0].delta(eps, delta, delta, 0.0).upper / delta)
         return math.log(self._worst(eps, delta, delta, 0.0).upper / delta)
@@ -93,7 +96,7 @@ class _Directed:
     def __init__(self, plan: Plan, direction: Direction, unsampled: GaussianProfile, ever: float) -> None:
         self._plan = plan
         self._unsampled = unsampled
-        self._ever = ever * (1 + 1e-12)
+        self._ever = ever
         self._direction = direction
         self._attained = 0.0, 0.0  # an epsilon, and the relative width that is known to be the best about it
         self._evaluations: list[tuple[Evaluation, str]] = []
@@ -136,7 +139,9 @@ class _Directed:
             expected = min(max(expected, bound.lower, _SMALLEST), bound.upper)
             if self._direction != "add" and eps > 0 and not tried / 3 < expected < 3 * tried:
                 tried = expected
-                self._add(split_contour(self._plan, self._direction, eps, expected), "contour integrals of two parts")
+                parts = split_contour(self._plan, self._direction, eps, expected)
+                if parts is not None:
+                    self._add(parts, "contour integrals by size of the losses")
                 bound = self._known(eps)
                 if enough() or bound.width <= _WIDE * bound.upper:
                     break

@@ -41,7 +41,7 @@ def test_the_log_of_a_mean_is_exact_however_small_or_large_and_wherever_the_mass
     if beyond:
         exponents = [[*row, 0.0] for row in exponents] + [[0.0, 0.0, 0.0, beyond[1]]]
         log_weights = np.append(log_weights, beyond[0])
-    found = _log_mean_exp(np.array(exponents), log_weights)
+    found = _log_mean_exp(np.array(exponents), log_weights, 3)
     with mpmath.workdps(60):
         weights = [mpmath.mpf(w) for w in np.exp(log_weights[:3])] + [mpmath.exp(w) for w in log_weights[3:]]
         for row, log_mean in zip(exponents, found, strict=True):
