@@ -15,10 +15,15 @@ odds = (1-q)/q exp(1/(2σ²) - z/σ):
     arg R(z + iy) = atan2(sin θ, odds + cos θ) rises with z, and with y at a rate of at most w / (σ cos(θ/2))
     |erfc(x + iy)| <= exp(y²) erfc(x), erfc(x) <= exp(-x²) for x >= 0, erfc(z) = 2 - erfc(-z)
 
-so that r = a/2 + N/a + F/a + |t| Σ w/(σ cos(a/2σ)) will do, where N = -m log cos(a/2σ) and F, the fade's, is (a/v)² for
+The first of |R|'s bounds is that of all odds; |R(z + iy)|² = R(z)² (1 - k sin²(θ/2)), k = 4w(1-w) = 4 odds/(1+odds)²,
+says more where m is large: k is largest over a cell at an edge, or 1 if the odds pass 1 in it, and 1/|R| exceeds its
+modulus at z by exp(y k/(4σ (1 - k sin²(a/2σ)))) at most, for y <= a.
+
+So r = a/2 + N/a + F/a + |t| Σ w/(σ cos(a/2σ)) will do, where N = -m log cos(a/2σ) and F, the fade's, is (a/v)² for
 x >= 0; all of y²/2, -log cos(y/2σ), (y/v)² are convex in y and 0 at y = 0. Sums of exp(linear in s) are log-convex in
 s (Hölder). Where the total is near 1, it is taken as 1 + Σ h φ (g - 1), g = f/φ: this adds |Σ h φ - 1|, the error of
-the same rule for φ alone with what φ has outside of the nodes' interval.
+the same rule for φ alone with what φ has outside of the nodes' interval. The sum of f may end sooner than that of φ,
+half a step from a node: the claim holds for each rectangle, on the same nodes.
 
 Assumptions. θ < π on the rectangle, so that log R is analytic there.
 
@@ -81,6 +86,13 @@ def ratio() -> None:
     equal("and |R|² - R² cos² = R² sin² (1-2w)²", sp.simplify(remaining - sp.sin(half) ** 2 * (1 - 2 * w) ** 2), 0)
 
     odds = sp.symbols("odds", positive=True)
+    k = 4 * odds / (1 + odds) ** 2
+    equal("4w(1-w)", sp.simplify(4 / (1 + odds) * (1 - 1 / (1 + odds)) - k), 0)
+    equal("rises below odds of 1, then falls", sp.simplify(sp.diff(k, odds) - 4 * (1 - odds) / (1 + odds) ** 3), 0)
+    c = sp.symbols("c", positive=True)  # k, at most 1
+    slope = sp.diff(-sp.log(1 - c * sp.sin(half) ** 2) / 2, theta)
+    equal("slope", sp.simplify(slope - c * sp.sin(theta) / (4 * (1 - c * sp.sin(half) ** 2))), 0)
+    # With sin θ <= 1, and sin²(θ/2) rising up to θ = π, the slope in θ up to a/σ is at most k / (4 (1 - k sin²(a/2σ))).
     phase = sp.atan2(sp.sin(theta), odds + sp.cos(theta))
     length = odds**2 + 2 * odds * sp.cos(theta) + 1
     equal(

@@ -256,19 +256,20 @@ class Steps:
             bounds = [bound + factor for bound in bounds]
         largest = np.maximum(bounds[0], bounds[-1])
         first, last = inner = _hull(largest >= np.minimum(least, largest.max(axis=1, keepdims=True)))
+        lost = np.exp(np.minimum(largest, 0.0)) * cells.width
         if self.large is None:  # the normal density itself has to be inside, since M - 1 is summed on the same nodes
             normal = cells.log_normal_sup - log_mgf
             left, right = _hull(normal > least)
-            first, last, largest = np.minimum(first, left), np.maximum(last, right), np.maximum(largest, normal)
+            first, last = np.minimum(first, left), np.maximum(last, right)
+            lost = np.maximum(lost, np.exp(np.minimum(normal, 0.0)) * cells.width)
         low, high = _ends(cells, first, last)
+        outside = _sum_outside(lost, first, last)
         frequency, kept = self._frequency(tilts, bounds, t, digits, first, last), (low, high)
         if ((high - low) * frequency).max() > _MANY:  # where the integrand itself is smaller, it may end sooner
-            inner = np.maximum(inner[0] - 1, first), np.minimum(inner[1] + 1, last)
-            sooner = np.maximum(self._frequency(tilts, bounds, t, digits, *inner), 2 * math.pi / cells.width)
-            frequency, kept = sooner, _ends(cells, *inner)
-        index = np.arange(largest.shape[1])
-        outer = (index < first[:, None]) | (index > last[:, None])
-        outside = np.where(outer, np.exp(np.minimum(largest, 0.0)), 0.0).sum(axis=1, keepdims=True) * cells.width
+            within, reach = (_widened(inner, more, first, last) for more in (1, 2))
+            sooner = self._frequency(tilts, bounds, t, digits, *reach)
+            frequency, kept = np.maximum(sooner, 2 * math.pi / cells.width), _ends(cells, *within)
+            outside += _sum_outside(np.exp(np.minimum(largest, 0.0)) * cells.width, *within)
         count = math.ceil(((high - low) * frequency).max() / (2 * math.pi))
         if count > most:
             raise TooFine
@@ -319,6 +320,18 @@ def _ends(cells: Cells, first: Index, last: Index) -> tuple[Array, Array]:
     """Return where the first cells begin and where the last ones end, shape [streams, 1] each."""
     rows = np.arange(len(first))
     return cells.edges[rows, first][:, None], cells.edges[rows, last + 1][:, None]
+
+
+def _widened(inner: tuple[Index, Index], cells: int, first: Index, last: Index) -> tuple[Index, Index]:
+    """Return a range of cells widened at both ends, but not beyond another."""
+    return np.maximum(inner[0] - cells, first), np.minimum(inner[1] + cells, last)
+
+
+def _sum_outside(x: Array, first: Index, last: Index) -> Array:
+    """Return the sums over the cells that are not between the first and the last, shape [streams, 1]."""
+    index = np.arange(x.shape[1])
+    result: Array = np.where((index < first[:, None]) | (index > last[:, None]), x, 0.0).sum(axis=1, keepdims=True)
+    return result
 
 
 def _turns(angle: Array, count: int) -> Complex:

@@ -15,6 +15,7 @@ import numpy as np
 
 from raptor_acct.accountants._fade import Array, Fade
 from raptor_acct.accountants._line import Plan, Table
+from raptor_acct.accountants._log_mgf import ROUNDING
 from raptor_acct.accountants._step_loss import StepLoss
 from raptor_acct.accountants.contour import Chernoff
 
@@ -76,7 +77,7 @@ def _bounds(step: StepLoss, fade: Fade, tilts: Array, allowed: float) -> tuple[A
         return (step.mass_above(z) - ndtr(-z))[:, None, :]
 
     start, end = edges[:, :1], np.take_along_axis(edges, bulk, axis=1)
-    change += up * (above(start) - above(end)) + down * (above(-end) - above(-start))
+    change += up * (above(start) - above(end)) + down * (above(-end) - above(-start)) + ROUNDING * (up - down)
     last = log_integrand(np.take_along_axis(a, cut, axis=1), np.take_along_axis(b, cut, axis=1))
     log_mgf = np.where(last < _LARGEST, np.log1p(np.maximum(change, -0.5)), np.inf)[..., 0]
     return log_mgf, np.take_along_axis(beyond, cut, axis=1)

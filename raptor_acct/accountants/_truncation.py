@@ -8,10 +8,11 @@ import numpy as np
 from raptor_acct.accountants._fade import Array
 from raptor_acct.accountants._lifted import Lifted
 from raptor_acct.accountants._line import Line, Plan
-from raptor_acct.accountants._log_mgf import ROUNDING, Steps
+from raptor_acct.accountants._log_mgf import ROUNDING, Steps, TooFine
 
 _TELLING = 0.3  # share of the variance
 _MOST_NODES, _MOST_PART_NODES = 2000, 40000
+_MOST_POINTS = 1 << 16  # at which the decay is looked at
 _MOST_TERMS = 1 << 22  # of the sums over nodes at these points, by stream
 _FARTHEST = 1e9  # where the search for the far point ends, in units of where it starts
 _STRIDE, _HALVINGS = 4.0, 4  # of that search
@@ -180,6 +181,8 @@ class Decay:
         decay = self.summed(t, squares)
         decay, gaps = np.maximum(np.minimum(decay[1:], decay[:-1]), least), np.diff(t)
         counts = np.ceil(gaps * np.sqrt(self.variance / (8 * _GIVEN_AWAY * decay)))
+        if not counts.sum() < _MOST_POINTS:
+            raise TooFine
         parts = [x + gap * np.arange(n) / n for x, gap, n in zip(t[:-1], gaps, counts, strict=True)]
         return np.concatenate([*parts, t[-1:]])
 
