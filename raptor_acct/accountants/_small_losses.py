@@ -15,8 +15,8 @@ import numpy as np
 
 from raptor_acct.accountants._fade import Array, Fade
 from raptor_acct.accountants._line import Plan, Table
-from raptor_acct.accountants._log_mgf import ROUNDING
 from raptor_acct.accountants._step_loss import StepLoss
+from raptor_acct.accountants._tilted_loss import ROUNDING
 from raptor_acct.accountants.contour import Chernoff
 
 _TILTS = 2.0 ** (np.arange(-4, 25) / 2)  # tried, over epsilon

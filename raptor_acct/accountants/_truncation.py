@@ -8,7 +8,8 @@ import numpy as np
 from raptor_acct.accountants._fade import Array
 from raptor_acct.accountants._lifted import Lifted
 from raptor_acct.accountants._line import Line, Plan
-from raptor_acct.accountants._log_mgf import ROUNDING, Steps, TooFine
+from raptor_acct.accountants._log_mgf import Steps, TooFine
+from raptor_acct.accountants._tilted_loss import ROUNDING
 
 _TELLING = 0.3  # share of the variance
 _MOST_NODES, _MOST_PART_NODES = 2000, 40000

@@ -24,8 +24,9 @@ import numpy as np
 
 from raptor_acct.accountants._fade import Array
 from raptor_acct.accountants._line import NO_TABLE, Line, Plan, Table, lines, table_about
-from raptor_acct.accountants._log_mgf import ROUNDING, Complex, TiltedLoss, TooFine
+from raptor_acct.accountants._log_mgf import TooFine
 from raptor_acct.accountants._one_step import Direction
+from raptor_acct.accountants._tilted_loss import ROUNDING, Complex, TiltedLoss
 from raptor_acct.accountants._truncation import truncate
 
 _MOST_TERMS = 1 << 26  # of the sums over nodes of both kinds, by stream

@@ -6,9 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from raptor_acct.accountants._log_mgf import ROUNDING, Steps, _log_mean_exp
+from raptor_acct.accountants._log_mgf import Steps, _log_mean_exp
 from raptor_acct.accountants._one_step import Direction
 from raptor_acct.accountants._step_loss import StepLoss
+from raptor_acct.accountants._tilted_loss import ROUNDING
 
 
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
