@@ -36,7 +36,7 @@ def epsilon_of(profile: Profile, delta: float, guess: float) -> Bound:
     )
     if upper <= 1.01 * SMALLEST_EPS:
         upper = 0.0 if profile.excess(0.0, delta) <= 0 else SMALLEST_EPS
-        return Bound(0.0, upper, safe="upper", method=profile.delta(upper).method)
+        return Bound(0.0, upper, safe="upper", method=profile.delta(upper, delta).method)
     step, short = _WIDTH, 0.0
     while step < 1 and profile.delta(upper * math.exp(-step)).lower < delta:
         short, step = step, 4 * step

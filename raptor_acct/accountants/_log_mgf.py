@@ -202,7 +202,7 @@ class Steps:
         frequency, kept = self._frequency(tilts, bounds, t, digits, first, last), (low, high)
         if ((high - low) * frequency).max() > _MANY:  # where the integrand itself is smaller, it may end sooner
             within, reach = (_widened(inner, more, first, last) for more in (1, 2))
-            sooner = self._frequency(tilts, bounds, t, digits, *reach)
+            sooner = self._frequency(tilts, bounds, t, digits, *reach, exact=False)
             frequency, kept = np.maximum(sooner, 2 * math.pi / cells.width), _ends(cells, *within)
             outside += _sum_outside(np.exp(np.minimum(largest, 0.0)) * cells.width, *within)
         count = math.ceil(((high - low) * frequency).max() / (2 * math.pi))
@@ -219,9 +219,12 @@ class Steps:
         return own if self.rest is None else self.rest._nodes(tilts, log_mgf, t, digits, margin, most).with_large(own)
 
     def _frequency(
-        self, tilts: Array, bounds: list[Array], t: float, digits: float, first: Index, last: Index
+        self, tilts: Array, bounds: list[Array], t: float, digits: float, first: Index, last: Index, exact: bool = True
     ) -> Array:
-        """Return how fine the nodes between two cells have to be, 2π over their spacing, shape [streams, 1]."""
+        """Return how fine the nodes between two cells have to be, 2π over their spacing, shape [streams, 1].
+
+        Unless the ends are exact, the sum may end a cell or two sooner.
+        """
         step, cells, farthest = self.step, self.cells, float(tilts[-1])
         rows, (low, high) = np.arange(len(first)), _ends(cells, first, last)
         # Several heights a of the strip are tried, shape [streams, heights]; the best one is taken.
@@ -240,7 +243,8 @@ class Steps:
         growth = np.maximum(fade[rows, :, first - begin], fade[rows, :, last - begin])
         growth = growth / a + a / 2
         if negative := step.negative(farthest):
-            growth += np.maximum(step.power_rate(negative, low, a), step.power_rate(negative, high, a))
+            ends = (low, high) if exact else (None, None)
+            growth += np.maximum(*(step.power_rate(negative, a, z) for z in ends))
         at_ends = growth + t * np.maximum(step.slope(low), step.slope(high)) / np.cos(a / step.sigma / 2)
         frequency: Array = np.maximum(inside, at_ends).min(axis=1, keepdims=True)
         return frequency

@@ -105,11 +105,11 @@ class StepLoss:
         cheap = self.sigma * math.sqrt(cost / self.negative(s))
         return np.concatenate([shares * tallest, shares * np.minimum(cheap, tallest)], axis=1)
 
-    def power_rate(self, power: float, z: Array, a: Array) -> Array:
-        """Return how fast, in logs, a ratio to the ``-power`` may exceed its modulus at z up to heights ``a``."""
+    def power_rate(self, power: float, a: Array, z: Array | None = None) -> Array:
+        """Return how fast, in logs, a ratio to the ``-power`` may exceed its modulus at z, or anywhere, up to ``a``."""
         sine = np.sin(a / self.sigma / 2)
         rate: Array = -0.5 * np.log1p(-(sine**2)) / a
-        if power >= FEW_POWERS:
+        if power >= FEW_POWERS and z is not None:
             sampled = self.sampled(-z if self.direction == "replace" else z)
             k = 4 * sampled * (1 - sampled)
             rate = np.minimum(rate, k / (4 * self.sigma * (1 - k * sine**2)))

@@ -337,6 +337,33 @@ def test_unreachable_targets_name_stream_and_bound() -> None:
         calibrate_sigma(1e-9, 1e-9, 1.0, 1)
 
 
+@pytest.mark.parametrize(
+    ("eps", "delta", "q", "steps"), [(2.7e-5, 0.44, 5.4e-6, 22_353), (0.08, 8.3e-7, 3e-7, 2), (0.05, 0.07, 5e-4, 27)]
+)
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+@pytest.mark.filterwarnings("ignore:delta=")
+def test_a_delta_that_covers_every_record_sampled_is_refused_at_once(
+    eps: float, delta: float, q: float, steps: int, adjacency: Any
+) -> None:
+    started = time.process_time()
+    with pytest.raises(ValueError, match="below the smallest noise multiplier supported"):
+        calibrate_sigma(eps, delta, q, steps, adjacency=adjacency)
+    stream = SubsampledGaussian(num_steps=steps, sampling_probability=q, noise_multiplier=0.5)
+    assert stream.guarantee(adjacency).epsilon(delta) == 0
+    assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("eps", "delta", "q", "steps"), [(0.1, 1e-8, 1e-5, 1000), (0.05, 1e-6, 1e-4, 300), (1, 1e-5, 9e-6, 1)]
+)
+def test_seldom_sampled_streams_are_calibrated_together_within_the_promise(
+    eps: float, delta: float, q: float, steps: int
+) -> None:
+    joint = calibrate_sigmas(eps, delta, 0.9, q, steps, composition="joint")
+    assert eps * (1 - 1e-5) < joint.epsilon <= eps
+    assert joint.epsilon.width < 1e-6 * eps
+
+
 @given(
     eps=st.floats(0.2, 8),
     rho=st.floats(0.2, 0.9),
