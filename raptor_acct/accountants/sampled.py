@@ -1,8 +1,8 @@
 """The profile of sampled streams: for each direction and epsilon the engine that is tightest there.
 
 The contour integral is exact to about 1e-9 wherever the tilted loss is smooth. Where hardly ever anything happens, it
-is that for what large losses add. Where neither holds, with hardly any noise or hardly any delta, a discretised privacy
-loss distribution takes over. All certify their ends, so where several have answered the intersection holds.
+is that for losses of each size by themselves. Where neither holds, with hardly any noise or hardly any delta, a
+discretised privacy loss distribution takes over. All certify their ends, so where several answer the intersection holds.
 """
 
 import math
@@ -23,7 +23,7 @@ _DIRECTIONS: dict[Adjacency, tuple[Direction, ...]] = {"add_remove": ("remove", 
 _TIGHT = 1e-8  # relative width of delta that is good enough
 _ROUGH = 1e-2  # width, as a share of the distance from a target, that is good enough to step on
 _WIDE = 1e-6  # beyond this another engine is tried
-_SIZES, _MOST_STREAMS = (1 << 14, 1 << 18), 300  # of a privacy loss distribution; also of two parts
+_SIZES, _MOST_STREAMS = (1 << 14, 1 << 18), 300  # of a privacy loss distribution; also of parts by size
 _TRIES = 3
 _SMALLEST = 1e-36  # a delta below is not resolved
 _KEPT = 4  # evaluations that are remembered
@@ -129,7 +129,7 @@ class _Directed:
             if bound.upper > 0.1 * expected:
                 break
         widths: list[float] = []
-        tried = 0.0  # delta that the two parts were made for
+        tried = 0.0  # delta that the parts were made for
         few = len(self._plan) <= _MOST_STREAMS
         for size in _SIZES if few else ():
             if enough():
