@@ -2,7 +2,7 @@
 
 The contour integral is exact to about 1e-9 wherever the tilted loss is smooth. Where hardly ever anything happens, it
 is that for losses of each size by themselves. Where neither holds, with hardly any noise or hardly any delta, a
-discretised privacy loss distribution takes over. All certify their ends, so where several answer the intersection holds.
+discretised privacy loss distribution takes over. All certify their ends: where several answer, the intersection holds.
 """
 
 import math
