@@ -64,12 +64,16 @@ def _bounds(step: StepLoss, fade: Fade, tilts: Array, allowed: float) -> tuple[A
         result: Array = up * log_a[:, None, :] + down * log_b[:, None, :]
         return result
 
+    def excess(log: Array) -> Array:
+        result: Array = np.expm1(np.minimum(log, _LARGEST))
+        return result
+
     corners = itertools.product((a[:, :-1], a[:, 1:]), (b[:, :-1], b[:, 1:]) if powers[:, 1].any() else (b[:, 1:],))
     remainders = [
-        np.expm1(np.minimum(log_integrand(x, y), _LARGEST)) - log_integrand(np.expm1(x), np.expm1(y))
+        excess(log_integrand(x, y)) - log_integrand(excess(x), excess(y))  # the linear part is linear in A - 1, B - 1
         for x, y in corners
     ]
-    largest = np.expm1(np.minimum(log_integrand(a[:, 1:], b[:, 1:]) + log_factor[:, None, :-1], _LARGEST))
+    largest = excess(log_integrand(a[:, 1:], b[:, 1:]) + log_factor[:, None, :-1])
     bound = np.where((index < bulk)[:, None, :], np.maximum.reduce(remainders), largest)
     change = (np.where(index < cut, mass, 0.0)[:, None, :] * bound).sum(axis=2, keepdims=True)
 

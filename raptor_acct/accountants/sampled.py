@@ -12,6 +12,7 @@ from raptor_acct.accountants._guess import central_mu, guessed_epsilon
 from raptor_acct.accountants._inverse import epsilon_of
 from raptor_acct.accountants._one_step import Direction, OneStep
 from raptor_acct.accountants._stream import Evaluation, Plan, Stream, merged
+from raptor_acct.accountants._tilted_lattice import MassLost
 from raptor_acct.accountants.contour import contour
 from raptor_acct.accountants.gaussian import GaussianProfile
 from raptor_acct.accountants.split_contour import split_contour
@@ -147,7 +148,10 @@ class _Directed:
                     break
             if len(widths) > 1 and widths[-1] > widths[-2] / 3:  # a finer lattice does not help
                 break
-            self._add(tilted_pld(self._plan, self._direction, eps, size=size), "privacy loss distribution")
+            try:
+                self._add(tilted_pld(self._plan, self._direction, eps, size=size), "privacy loss distribution")
+            except MassLost:
+                break
             bound = self._known(eps)
             widths.append(bound.width)
         self._attained = eps, 2 * bound.width / bound.upper

@@ -177,6 +177,9 @@ def tilted_pld(
         near: The eps >= 0 at which the bracket should be tightest.
         size: Number of lattice points of the window; the width of the bracket falls with its square.
 
+    Raises:
+        MassLost: With hardly any noise, if the masses of one step lie too far apart.
+
     >>> low, high = tilted_pld([(1.0, 0.01, 1000)], "remove", 2.0).delta(2.0)
     >>> f"{low:.4e} {high:.4e}"
     '2.6655e-06 2.6656e-06'

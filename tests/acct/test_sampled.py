@@ -303,3 +303,19 @@ def test_hardly_ever_sampled_is_hardly_ever_exposed(adjacency: Adjacency, sigma:
     assert bound.lower <= bound.upper <= q * steps * (1 + 1e-9)
     if sigma < 0.2:  # so little noise that being sampled gives the record away
         assert bound.upper > 0.9 * q * steps
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "eps"),
+    [(0.0407, 2.31e-5, 20, 0.00243), (0.0375, 8.37e-6, 9126, 1.11), (0.025, 1e-5, 100, 0.5), (0.05, 1e-6, 1000, 1e-6)],
+)
+def test_with_hardly_any_noise_a_record_sampled_is_a_record_exposed(
+    adjacency: Adjacency, sigma: float, q: float, steps: int, eps: float
+) -> None:
+    """No engine may fail there, nor warn: what is left is the chance to be sampled."""
+    ever = -math.expm1(steps * math.log1p(-q))
+    bound = profile((sigma, q, steps), adjacency=adjacency).delta(eps)
+    assert bound.lower <= bound.upper <= ever * (1 + 1e-9)
+    assert bound.upper > 0.9 * ever
+    assert sound(profile((sigma, q, steps), adjacency=adjacency).epsilon(0.5 * ever))
